@@ -48,7 +48,7 @@ class Client:
     check: str
 
     @property
-    def wanted(self) -> list[str]:
+    def requirements(self) -> list[str]:
         return [package.replace("ROOT", str(ROOT)) for package in self.packages]
 
 
@@ -90,7 +90,8 @@ def main(argv: list[str] | None = None) -> int:
         results = [result_of(name, url, tokenizer) for name in names]
     for result in results:
         print(
-            f"{result.client:<17} {result.status:<5} {result.version:<9} {result.seconds:6.1f} s  {said(result)}"
+            f"{result.client:<17} {result.status:<5} {result.version:<9} {result.seconds:6.1f} s  "
+            f"{result_line(result)}"
         )
     if arguments.json:
         write_report(arguments.json, results)
@@ -118,12 +119,12 @@ def write_report(path: Path, results: list[ClientResult]) -> None:
 
     report = Report("clients", details={"clients": [asdict(result) for result in results]})
     for result in results:
-        reason = "" if result.status == "pass" else said(result)
+        reason = "" if result.status == "pass" else result_line(result)
         report.results.append(Result(f"clients/{result.client}", "client", result.status, reason=reason))  # type: ignore[arg-type]
     write_text(path, report.to_json())
 
 
-def said(result: ClientResult) -> str:
+def result_line(result: ClientResult) -> str:
     return result.reason.strip().splitlines()[-1] if result.reason else f"{len(result.checks)} checks"
 
 
@@ -175,7 +176,7 @@ def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
     client, folder = CLIENTS[name], FOLDER / name
     start = time.monotonic()
     python = folder / "venv" / "bin" / "python"
-    if why_not := installed(client, folder, python):
+    if why_not := install_client(client, folder, python):
         return ClientResult(name, "skip", reason=why_not)
     scratch = folder / "check"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -209,9 +210,9 @@ def ready_clients() -> list[str]:
     return [name for name in CLIENTS if (FOLDER / name / "installed").exists()]
 
 
-def installed(client: Client, folder: Path, python: Path) -> str:
+def install_client(client: Client, folder: Path, python: Path) -> str:
     """Install a client. Return "" on success, else pip's last lines."""
-    stamp, expected = folder / "installed", json.dumps(client.wanted)
+    stamp, expected = folder / "installed", json.dumps(client.requirements)
     if stamp.exists() and stamp.read_text() == expected:
         return ""
     shutil.rmtree(folder / "venv", ignore_errors=True)
@@ -219,7 +220,7 @@ def installed(client: Client, folder: Path, python: Path) -> str:
     base = getattr(sys, "_base_executable", sys.executable)
     for argv in (
         [base, "-m", "venv", str(folder / "venv")],
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.wanted],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.requirements],
     ):
         try:
             result = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)

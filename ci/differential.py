@@ -62,7 +62,7 @@ class Difference:
     silicon: str = ""
 
     @property
-    def judged(self) -> str:
+    def verdict(self) -> str:
         """Return which simulator agrees with hardware."""
         if not self.silicon:
             return ""
@@ -115,7 +115,7 @@ def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Cas
     ]
 
 
-def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
+def simulated_values(simulator: list[str], program: Program) -> tuple[Values, str]:
     """Return (values, reason for missing values). The program's exit code is ignored if it wrote its file."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -135,7 +135,7 @@ def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
             return {}, f"exit code {result.returncode}: {lines[-1]}"
 
 
-def their_words() -> list[str] | str:
+def reference_command() -> list[str] | str:
     """Return the command that runs a program on rocjitsu, or the reason why it cannot run."""
     path = os.environ.get("ROCJITSU") or shutil.which("rocjitsu")
     if not path:
@@ -162,7 +162,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: list[str] | None = None) -> int:
     arguments = parser().parse_args(words)
-    theirs = shlex.split(arguments.theirs) if arguments.theirs else their_words()
+    theirs = shlex.split(arguments.theirs) if arguments.theirs else reference_command()
     if isinstance(theirs, str):
         print(theirs)
         return 77
@@ -172,7 +172,7 @@ def main(words: list[str] | None = None) -> int:
     for name, program in programs(arguments.seeds).items():
         if arguments.only and name not in arguments.only:
             continue
-        sides = [values_behind(item, program) for item in (ours, theirs)]
+        sides = [simulated_values(item, program) for item in (ours, theirs)]
         for side, (_, reason) in zip(("ours", "theirs"), sides, strict=True):
             if reason:
                 failed.append(f"{name}, {side}: {reason}")
@@ -185,13 +185,13 @@ def main(words: list[str] | None = None) -> int:
             f"theirs {difference.theirs or '-'}",
             end="",
         )
-        print(f"; {difference.judged}" if difference.judged else "")
+        print(f"; {difference.verdict}" if difference.verdict else "")
     if len(differing) > SHOWN:
         print(f"and {len(differing) - SHOWN} more: --json FILE has them all")
     for line in failed:
         print(line)
     if arguments.json:
-        rows = [asdict(difference) | {"judged": difference.judged} for difference in differing]
+        rows = [asdict(difference) | {"judged": difference.verdict} for difference in differing]
         Path(arguments.json).write_text(
             json.dumps({"differences": rows, "failed": failed, "cases": cases}, indent=1)
         )

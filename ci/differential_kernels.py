@@ -37,7 +37,7 @@ TGID_X, WAVE32 = 1 << 7, 1 << 10
 SECONDS, THREADS, LANES = 60.0, 64, 32
 
 
-def captured(path: Path = ROWS) -> dict[str, Array]:
+def captured_arrays(path: Path = ROWS) -> dict[str, Array]:
     """Return rows [n, words] u32 of the dot products of silicon_rows.txt; the file's header describes the
     words.
     """
@@ -53,12 +53,12 @@ def captured(path: Path = ROWS) -> dict[str, Array]:
     return {name: np.array(rows, np.uint32) for name, rows in by_kernel.items()}
 
 
-def wanted(rows: dict[str, Array]) -> dict[str, Array]:
+def expected_arrays(rows: dict[str, Array]) -> dict[str, Array]:
     """Return the hardware's results, by case."""
     return {name: item[:, 3 if name.startswith("dot2") else 33] for name, item in rows.items()}
 
 
-class GpuBehindKfd:
+class KfdGpu:
     """The first GPU; runs machine code with pointers in user data."""
 
     def __init__(self, process: KfdProcess, driver: Any) -> None:
@@ -89,7 +89,7 @@ class GpuBehindKfd:
         return [on.get(buffer, array) for buffer, array in zip(placed, arrays, strict=True)]
 
 
-def dot2(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
+def dot2(gpu: KfdGpu, rows: Array, kind: str) -> Array:
     padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
     argument = [padded[:, at].copy() for at in range(INPUTS)]
     out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
@@ -97,7 +97,7 @@ def dot2(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
     return result[INPUTS + (kind == "bf16")][: len(rows)]
 
 
-def wmma(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
+def wmma(gpu: KfdGpu, rows: Array, kind: str) -> Array:
     """Run a matrix instruction with equal rows of A and equal columns of B, so that all of D is equal; return lane
     0's first value.
     """
@@ -117,8 +117,8 @@ def main() -> int:
     assert driver is not None
     cases: dict[str, Array] = {}
     with KfdProcess(driver) as process:
-        gpu = GpuBehindKfd(process, driver)
-        for name, rows in captured().items():
+        gpu = KfdGpu(process, driver)
+        for name, rows in captured_arrays().items():
             family, kind = name.split()
             cases[name] = (dot2 if family == "dot2" else wmma)(gpu, rows, kind)
         for seed in range(seeds):

@@ -96,8 +96,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         expected = load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
-        stages = chosen(arguments.stages)
-        models = named(arguments.model)
+        stages = select_stages(arguments.stages)
+        models = existing_models(arguments.model)
     except (UnusableExpectations, ValueError) as error:
         print(f"nightly: {error}", file=sys.stderr)
         return 2
@@ -108,14 +108,14 @@ def main(argv: list[str] | None = None) -> int:
     folder = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models)
-    with alone(folder) as free:
+    with lock_folder(folder) as free:
         if not free:
             print(f"nightly: another run is using {folder}", file=sys.stderr)
             return 2
         return run(night, stages, expected, fresh=arguments.fresh, store=arguments.store)
 
 
-def named(models: list[Path]) -> tuple[Path, ...]:
+def existing_models(models: list[Path]) -> tuple[Path, ...]:
     """Return the named models. Raise ValueError for a file that is not a model, and for two files of one name."""
     from zinc_rt.host.errors import ZincError
 
@@ -136,7 +136,7 @@ def no_gpu() -> bool:
     return not amd_gpus()
 
 
-def chosen(names: str | None) -> list[NightlyStage]:
+def select_stages(names: str | None) -> list[NightlyStage]:
     """Return the named stages. Raise ValueError for an unknown name."""
     requested = names.split(",") if names else [stage.name for stage in STAGES]
     known = {stage.name: stage for stage in STAGES}
@@ -147,7 +147,7 @@ def chosen(names: str | None) -> list[NightlyStage]:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[bool]:
+def lock_folder(folder: Path) -> Iterator[bool]:
     """Lock the folder and return whether no other run uses it; the kernel releases the lock of a killed
     process.
     """
@@ -180,10 +180,10 @@ def run(
         rows.append(judge(night, stage, state, expected))
         write(night.folder / "summary.json", summary(night, rows, expected, finished=False))
     whole = summary(night, rows, expected, finished=True, lost=lost)
-    note(night, rows, whole)
+    save_summary(night, rows, whole)
     write_junit(night, rows)
     page(night)
-    keep(night, store)
+    archive_reports(night, store)
     write(night.folder / "summary.json", whole)
     show(night, rows, whole)
     return int(whole["exit"])
@@ -219,7 +219,7 @@ def begin(night: Night, key: str, *, fresh: bool) -> None:
     write(night.folder / "run.json", {"key": key, "started": now(), "device": night.device})
 
 
-def note(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+def save_summary(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
     """Record data for the next night: the failure counts of flakes, and the history's head."""
     tally = read_json(night.folder / FLAKES)
     for row in rows:
@@ -391,7 +391,7 @@ def page(night: Night) -> None:
         subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
 
 
-def keep(night: Night, store: Path | None) -> None:
+def archive_reports(night: Night, store: Path | None) -> None:
     """Store the night as a bundle together with those of other machines. A failure of this step does not fail the
     run.
     """

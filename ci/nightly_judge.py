@@ -26,11 +26,11 @@ class Flake:
     rate: float
     reason: str
 
-    def beyond(self, nights: int, failures: int) -> bool:
+    def exceeds_rate(self, nights: int, failures: int) -> bool:
         """Return whether this number of failures is implausibly high for the rate."""
         return _at_least(nights, failures, self.rate) < SURPRISE
 
-    def mended(self, nights: int, failures: int) -> bool:
+    def is_fixed(self, nights: int, failures: int) -> bool:
         """Return whether it should have failed by now."""
         return not failures and (1 - self.rate) ** nights < SURPRISE
 
@@ -41,7 +41,7 @@ def _at_least(nights: int, failures: int, rate: float) -> float:
 
 
 @dataclass(frozen=True)
-class Judged:
+class StageJudgement:
     """A stage's results compared with the expectations. `tally` counts nights and failures of each flake,
     including this night.
     """
@@ -86,11 +86,11 @@ class ChipExpectations:
         whole: bool = True,
         known: Mapping[str, tuple[int, int]] | None = None,
         could: Collection[str] = (),
-    ) -> Judged:
+    ) -> StageJudgement:
         """Evaluate a stage's results. `whole`: the stage ran completely. `known` are earlier nights and failures
         of flakes. `could` are results with all requirements met, which may not be blocked.
         """
-        judged = Judged()
+        judged = StageJudgement()
         for result in results:
             self._judge_one(result, judged, dict(known or {}), could)
         passes = Counter(result["status"] for result in results)["pass"]
@@ -99,7 +99,11 @@ class ChipExpectations:
         return judged
 
     def _judge_one(
-        self, result: dict[str, Any], judged: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
+        self,
+        result: dict[str, Any],
+        judged: StageJudgement,
+        known: dict[str, tuple[int, int]],
+        could: Collection[str],
     ) -> None:
         status, id_ = result["status"], result["id"]
         reason = result.get("reason") or result.get("cause") or "no reason given"
@@ -110,8 +114,10 @@ class ChipExpectations:
             judged.tally[id_] = nights, failures
             seen = f"{id_}: failed in {failures} of {nights} nights, expected {flake.rate:.0%}"
             if status == "fail":
-                (judged.wrong if flake.beyond(nights, failures) else judged.flakes).append(f"{seen}: {reason}")
-            elif flake.mended(nights, failures):
+                (judged.wrong if flake.exceeds_rate(nights, failures) else judged.flakes).append(
+                    f"{seen}: {reason}"
+                )
+            elif flake.is_fixed(nights, failures):
                 judged.better.append(f"{seen}: not a flake any more")
         elif status == "blocked" and id_ in could:
             judged.wrong.append(f"{id_}: could have run but has no result: {reason}")
@@ -177,7 +183,7 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
             verdicts = gate_verdicts(report)
     if state["why_not"]:
         wrong += [state["why_not"]] if expected.required.get(stage.name) else []
-        judged = Judged()
+        judged = StageJudgement()
     else:
         known = {name: tuple(row) for name, row in read_json(night.folder / FLAKES).items()}
         could = {name for speed in night.speeds for name in speed.shows} if stage.name == "gates" else ()

@@ -193,15 +193,15 @@ def zinc(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "zinc_rt.cli", *map(str, words)]
 
 
-def has(*commands: str) -> list[str]:
+def missing_modules(*commands: str) -> list[str]:
     """Return which of `commands` this checkout lacks."""
     known = {point.name for point in entry_points(group="zinc_rt.commands")}
     return [name for name in commands if name not in known]
 
 
-def lacking(*commands: str) -> Callable[[Night], str]:
+def missing_commands(*commands: str) -> Callable[[Night], str]:
     def why_not(night: Night) -> str:
-        missing = has(*commands)
+        missing = missing_modules(*commands)
         return f"zinc-rt {missing[0]} is not built in this version" if missing else ""
 
     return why_not
@@ -323,10 +323,10 @@ def devices() -> tuple[NightDevice, ...]:
         report = json.loads(result.stdout)
     except (subprocess.TimeoutExpired, ValueError):
         return ()
-    return listed(report)
+    return listed_devices(report)
 
 
-def listed(report: dict[str, Any]) -> tuple[NightDevice, ...]:
+def listed_devices(report: dict[str, Any]) -> tuple[NightDevice, ...]:
     """Return the Vulkan devices of a report of zinc-rt devices."""
     rows = [row for row in report["results"] if row["id"].endswith("/vulkan") and row["measure"].get("device")]
     return tuple(
@@ -344,7 +344,7 @@ def usable(*, software: bool) -> list[NightDevice]:
     return [device for device in devices() if device.software == software and not device.why_not]
 
 
-def none_usable(*, software: bool) -> str:
+def no_usable_device(*, software: bool) -> str:
     """Return why no such device can run anything; "" if one can."""
     if usable(software=software):
         return ""
@@ -392,7 +392,7 @@ def radv(night: Night) -> list[StageCommand]:
 
 def without_device(*, software: bool) -> Callable[[Night], str]:
     def why_not(night: Night) -> str:
-        return lacking("validate", "vulkan-test")(night) or none_usable(software=software)
+        return missing_commands("validate", "vulkan-test")(night) or no_usable_device(software=software)
 
     return why_not
 
@@ -428,14 +428,14 @@ def minutes(stage: NightlyStage, night: Night) -> float:
 
 # The minutes add up to 36: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
-    NightlyStage("probes", probes, lacking("pm4-test"), 4),
-    NightlyStage("validate", validate, lacking("validate"), 4),
-    NightlyStage("serving", serving, lacking("sched-test", "validate"), 4),
+    NightlyStage("probes", probes, missing_commands("pm4-test"), 4),
+    NightlyStage("validate", validate, missing_commands("validate"), 4),
+    NightlyStage("serving", serving, missing_commands("sched-test", "validate"), 4),
     NightlyStage("clients", other_clients, without_clients, 4),
     NightlyStage("lavapipe", lavapipe, without_device(software=True), 2),
     NightlyStage("vulkan", vulkan_gpus, without_device(software=False), 1),
-    NightlyStage("radv", radv, lacking("validate"), 4),
-    NightlyStage("replay", replay, lacking("replay", "trace"), 3),
-    NightlyStage("perf", perf, lacking("perf"), 4),
-    NightlyStage("gates", gates, lacking("perf"), 6),
+    NightlyStage("radv", radv, missing_commands("validate"), 4),
+    NightlyStage("replay", replay, missing_commands("replay", "trace"), 3),
+    NightlyStage("perf", perf, missing_commands("perf"), 4),
+    NightlyStage("gates", gates, missing_commands("perf"), 6),
 )

@@ -88,7 +88,7 @@ def usable() -> bool:
     return not UNFINISHED.exists() and PYTHON.exists() and (VENV / "lib" / f"python{VERSION}").is_dir()
 
 
-def somebody_elses() -> bool:
+def is_foreign_venv() -> bool:
     config = VENV / "pyvenv.cfg"
     return config.is_file() and OURS not in config.read_text() and not UNFINISHED.exists()
 
@@ -119,7 +119,7 @@ def pip_problem() -> str | None:
 
 
 @contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
+def lock_venv() -> Iterator[None]:
     """Wait until another run has finished its set-up."""
     import fcntl
 
@@ -131,14 +131,14 @@ def one_at_a_time() -> Iterator[None]:
 def set_up() -> int:
     if ready():
         return 0
-    with one_at_a_time():
+    with lock_venv():
         if ready():
             return 0
         if problem := pip_problem():
             return fail(problem)
         print("setting up .venv (once, and again when pyproject.toml changes) ...", file=sys.stderr, flush=True)
         if not usable() and VENV.exists():
-            if somebody_elses():
+            if is_foreign_venv():
                 return fail(f"{VENV} was not made by ci/run.py and holds no Python {VERSION}: move it away")
             shutil.rmtree(VENV)
         VENV.mkdir(exist_ok=True)
@@ -163,7 +163,7 @@ def docs_requirements() -> list[str]:
 def set_up_docs() -> int:
     """Set up .venv-docs. An environment without its stamp, written last, is removed and built again."""
     stamp = DOCS_VENV / "pyproject.sha256"
-    with one_at_a_time():
+    with lock_venv():
         if stamp.is_file() and stamp.read_text() == fingerprint():
             return 0
         if problem := pip_problem():
@@ -216,7 +216,7 @@ def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str
     return [[str(BIN / "zinc-rt"), name, *arguments]]
 
 
-def become(argv: list[str]) -> NoReturn:
+def exec_command(argv: list[str]) -> NoReturn:
     """Replace this process with `argv`, so that exit code and signals are passed through."""
     os.execv(argv[0], argv)
 
@@ -243,7 +243,7 @@ def main() -> int:
     for argv in first:
         if status := subprocess.call(argv):
             return status
-    become(last)
+    exec_command(last)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from zinc_rt.host.errors import ZincError
-from zinc_rt.host.files import check_writable, write_whole
+from zinc_rt.host.files import check_writable, write_atomically
 
 PRODUCT = "zinc-rt"
 
 
-def needs(distribution: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+def requirements_of(distribution: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
     """Return the names of a distribution's requirements here, with the requested extras of each."""
     for line in distribution.requires or ():
         requirement = Requirement(line)
@@ -50,7 +50,7 @@ def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distributio
             continue
         seen.add((name, requested))
         distributions[name] = distribution(name)
-        below = list(needs(distributions[name], requested))
+        below = list(requirements_of(distributions[name], requested))
         edges.setdefault(name, set()).update(other for other, _ in below)
         waiting += below
     return distributions, edges
@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         text = json.dumps(bill(frozenset(arguments.extra)), indent=1) + "\n"
         if arguments.file:
-            write_whole(arguments.file, lambda file: file.write(text.encode()))
+            write_atomically(arguments.file, lambda file: file.write(text.encode()))
         else:
             sys.stdout.write(text)
     except PackageNotFoundError as error:

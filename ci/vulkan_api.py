@@ -149,7 +149,7 @@ class Registry:
         for member in element.findall("member"):
             if "vulkan" not in (member.get("api") or "vulkan").split(","):
                 continue
-            declaration = "".join(declared(member))
+            declaration = "".join(declared_parts(member))
             called = member.findtext("name") or ""
             of = member.findtext("type") or ""
             word = self.pointer(declaration, of) if "*" in declaration else self.word(of)
@@ -168,13 +168,13 @@ class Registry:
         for parameter in command.findall("param"):
             if "vulkan" not in (parameter.get("api") or "vulkan").split(","):
                 continue
-            declaration = "".join(declared(parameter))
+            declaration = "".join(declared_parts(parameter))
             of = parameter.findtext("type") or ""
             words.append(self.pointer(declaration, of) if "*" in declaration else self.word(of))
         return " ".join(words)
 
 
-def declared(element: Element) -> list[str]:
+def declared_parts(element: Element) -> list[str]:
     """Return the parts of a C declaration, without comments."""
     parts = [element.text or ""]
     for child in element:
@@ -207,16 +207,16 @@ def read(path: Path) -> Registry:
             registry.types.setdefault(name, element)
     for group in root.findall("enums"):
         for element in group.findall("enum"):
-            _note(registry, element, None, of_result=group.get("name") == "VkResult")
+            _note_values(registry, element, None, of_result=group.get("name") == "VkResult")
     for feature in root.findall("feature"):
         for element in feature.iter("enum"):
             if element.get("extends"):
-                _note(registry, element, None, of_result=element.get("extends") == "VkResult")
+                _note_values(registry, element, None, of_result=element.get("extends") == "VkResult")
     for extension in root.iterfind("extensions/extension"):
         for element in extension.iter("enum"):
             if element.get("extends"):
                 of_result = element.get("extends") == "VkResult" and extension.get("supported") != "disabled"
-                _note(registry, element, extension.get("number"), of_result=of_result)
+                _note_values(registry, element, extension.get("number"), of_result=of_result)
     for element in list(root.iter("enum")):
         if (alias := element.get("alias")) in registry.values:
             registry.values[str(element.get("name"))] = registry.values[str(alias)]
@@ -237,7 +237,7 @@ def read(path: Path) -> Registry:
     return registry
 
 
-def _note(registry: Registry, element: Element, extension: str | None, *, of_result: bool) -> None:
+def _note_values(registry: Registry, element: Element, extension: str | None, *, of_result: bool) -> None:
     value = value_of(element, extension)
     if value is None:
         return
@@ -247,7 +247,7 @@ def _note(registry: Registry, element: Element, extension: str | None, *, of_res
         registry.results.setdefault(value, name)
 
 
-def generated(path: Path) -> str:
+def generate_module(path: Path) -> str:
     """Return the text of vk_xml.py."""
     registry = read(path)
     commands = {name: registry.prototype(name) for name in COMMANDS}
@@ -287,7 +287,7 @@ def main() -> int:
     if not path.is_file():
         print(f"{path}: no such file\n  next: apt install libvulkan-dev, or name another vk.xml", file=sys.stderr)
         return 2
-    OUTPUT.write_text(generated(path), encoding="utf-8")
+    OUTPUT.write_text(generate_module(path), encoding="utf-8")
     print(f"wrote {OUTPUT}")
     return 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError
@@ -64,7 +64,7 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
-    return finish(diagnose_machine(arguments), arguments)
+    return finish_report(diagnose_machine(arguments), arguments)
 
 
 def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
@@ -135,7 +135,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
 
     machine = diagnosis.machine
     report = DoctorReport("doctor", diagnosis=diagnosis)
-    begin(report, arguments)
+    start_report(report, arguments)
     gpu = machine.wanted[0] if machine.wanted else None
     report.device = {
         "name": gpu.name or (gpu.chip.name if gpu.chip else "") if gpu else "",

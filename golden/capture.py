@@ -30,7 +30,7 @@ class Selection:
     first: int = 0
     last: int = 1 << 30
 
-    def wants(self, label: str, layer: int | None) -> bool:
+    def selects(self, label: str, layer: int | None) -> bool:
         inside = layer is None or self.first <= layer < self.last
         return inside and any(fnmatch.fnmatchcase(label, pattern) for pattern in self.patterns)
 
@@ -77,7 +77,7 @@ def capture(
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
         label = label_of(node, name)
-        if selection is not None and selection.wants(label, node.layer):
+        if selection is not None and selection.selects(label, node.layer):
             parts.setdefault((label, node.op.name), []).append(array.copy())
             head_dims[label, node.op.name] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
 
@@ -108,17 +108,17 @@ def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the names of a node's results. llama.cpp uses one name for Qcur before and after rope. The
     last value keeps it, as in a golden; an earlier one has its opcode in the name: Qcur.matmul-0."""
     last = dict(keys)
-    return {key: key[0] if last[key[0]] == key[1] else _with_opcode(*key) for key in keys}
+    return {key: key[0] if last[key[0]] == key[1] else _label_with_opcode(*key) for key in keys}
 
 
-def _with_opcode(label: str, op: str) -> str:
+def _label_with_opcode(label: str, op: str) -> str:
     stem, dash, layer = label.partition("-")
     return f"{stem}.{op.lower()}{dash}{layer}"
 
 
 def aliases_of(node: Node) -> list[str]:
     """Return the possible names of the node's results in a CapturedRun."""
-    return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
+    return [name for label in labels_of(node) for name in (label, _label_with_opcode(label, node.op.name))]
 
 
 def labels_of(node: Node) -> list[str]:

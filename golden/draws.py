@@ -65,17 +65,17 @@ def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Itera
     kind of parameters; draws too close to the next token are omitted."""
     for index, (row, position) in enumerate(zip(logits, positions, strict=True)):
         for way, (temperature, top_k, top_p, min_p) in enumerate(WAYS):
-            ids, likely = _survivors(llama, row, temperature, top_k, top_p, min_p)
+            ids, likely = _filter_tokens(llama, row, temperature, top_k, top_p, min_p)
             for turn in range(TRIES):
                 seed = (0x9E3779B97F4A7C15 * (1 + turn + TRIES * (way + len(WAYS) * index))) % (1 << 64)
                 draw = Draw(position, temperature, top_k, top_p, min_p, seed, turn, position + 1)
-                token = _drawn(ids, likely, draw)
+                token = _drawn_token(ids, likely, draw)
                 if token is not None:
                     yield Draw(**{**draw.as_dict(), "token": token})
                     break
 
 
-def _survivors(
+def _filter_tokens(
     llama: ModuleType, logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids that llama.cpp's filters leave, likeliest first, and their probabilities as f64."""
@@ -96,7 +96,7 @@ def _survivors(
     return ids[order], weight / weight.sum()
 
 
-def _drawn(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
+def _drawn_token(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
     """Return the sampled token, or None if the draw is within CLEAR of a border between two tokens."""
     key = (draw.seed & 0xFFFFFFFF, draw.seed >> 32)
     location = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24

@@ -20,12 +20,12 @@ class Pair:
 VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json")  # no model has one of its kind
 
 
-def embedded() -> list[Pair]:
+def embedded_pairs() -> list[Pair]:
     """Return the embedded pairs. Raises InputError if the installation lacks one."""
     return _pairs("")
 
 
-def embedded_of_vulkan() -> list[Pair]:
+def vulkan_pairs() -> list[Pair]:
     """Return the same models, each with digests of every node as computed by a Vulkan driver. Raises
     InputError as above."""
     return _pairs(".vulkan")

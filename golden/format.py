@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.host.input_files import unreadable
 
 FORMAT = 1
@@ -139,7 +139,7 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
 def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
     """Write the file atomically. Raises OutputError with the reason."""
     named: dict[str, Any] = {**arrays, "meta": np.array(json.dumps({"format": FORMAT, **meta}))}
-    write_whole(path, lambda file: np.savez_compressed(file, **named))
+    write_atomically(path, lambda file: np.savez_compressed(file, **named))
 
 
 def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray | None:

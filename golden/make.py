@@ -75,9 +75,9 @@ def make_golden(
     arrays |= {label: value for label, value in run.values.items() if not label.startswith("l_out-")}
     if digests:
         arrays = last_position(arrays)
-    write_golden(out, arrays, about(gguf, f"{OURS} {choice.tier}", ctx, command) | {
+    write_golden(out, arrays, metadata(gguf, f"{OURS} {choice.tier}", ctx, command) | {
         "ordering": ordering,
-        "device": described(device),
+        "device": describe_device(device),
         "code": code_version(),
         "clamps": settings.clamps(),
         "digests": run_digests(run, len(tokens)),
@@ -93,12 +93,12 @@ def last_position(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {**kept, **rows, "logits": arrays["logits"][-1:]}
 
 
-def described(device: Device) -> dict[str, Any]:
+def describe_device(device: Device) -> dict[str, Any]:
     """Return the device's description, as far as the device provides one."""
     return {name: value for name, value in asdict(device).items() if value}
 
 
-def about(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:
+def metadata(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:
     """Return the metadata common to all goldens."""
     return {
         "source": source,

@@ -10,7 +10,7 @@ import numpy as np
 
 from zinc_rt.engine.engine import default_ctx
 from zinc_rt.golden.format import EXPERTS, FIXED, NODE, read_arrays, write_golden
-from zinc_rt.golden.make import about
+from zinc_rt.golden.make import metadata
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.hyper import Hyper
@@ -63,10 +63,10 @@ def import_npz(
             f"{dump}: unknown array {unknown[0]}; valid names are {', '.join(FIXED)}, or label-N for layer N",
             next=f"--map {unknown[0]}=our_name, names in docs/golden.md",
         )
-    arrays = {name: _converted(dump, name, array) for name, array in named.items()}
+    arrays = {name: _convert_array(dump, name, array) for name, array in named.items()}
     _stack_layers(dump, arrays)
     _check(dump, arrays, gguf)
-    write_golden(out, arrays, about(gguf, source, default_ctx(gguf, ctx), command) | {
+    write_golden(out, arrays, metadata(gguf, source, default_ctx(gguf, ctx), command) | {
         "dump": dump.name,
         "dtypes": {name: str(array.dtype) for name, array in named.items()},
         "names": dict(names),
@@ -78,7 +78,7 @@ def _is_node(name: str) -> bool:
     return NODE.fullmatch(name) is not None or LAYER.fullmatch(name) is not None
 
 
-def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
+def _convert_array(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Convert ids to int32 and values to float32."""
     if INTEGERS.fullmatch(name):
         if not np.issubdtype(array.dtype, np.integer):

@@ -34,7 +34,7 @@ TRAINING: dict[str, Any] = {
 }
 
 
-def learned() -> Any:
+def train_model() -> Any:
     """Return the trained processor, which is the same each time. Raises UnsupportedError if sentencepiece
     is not installed."""
     try:
@@ -69,7 +69,7 @@ def _kind(processor: Any, id: int) -> int:
     return CONTROL if processor.is_control(id) else BYTE if processor.is_byte(id) else NORMAL
 
 
-def tokenized(processor: Any) -> list[dict[str, Any]]:
+def tokenize_texts(processor: Any) -> list[dict[str, Any]]:
     """Return the rows of a golden's `tokenizer` for each text."""
     rows = []
     for text in TEXTS:
@@ -87,13 +87,13 @@ def write(model: Path, golden: Path) -> None:
     """Write both files atomically."""
     import sentencepiece
 
-    processor = learned()
+    processor = train_model()
     write_content(model, Content("llama", {}, vocabulary(processor), {}), name="sentencepiece")
     fields = {
         "source": "sentencepiece",
         "version": sentencepiece.__version__,
         "command": "python -m zinc_rt.golden.sentencepiece_vocabulary",
-        "tokenizer": tokenized(processor),
+        "tokenizer": tokenize_texts(processor),
     }
     golden.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 

@@ -67,10 +67,10 @@ class TorchRecorder:
         return [label for label in labels if label is not None]
 
     def _hook(self, label: str) -> Callable[[Any, Any, Any], None]:
-        def seen(module: Any, inputs: Any, output: Any) -> None:
+        def record_output(module: Any, inputs: Any, output: Any) -> None:
             self.parts.setdefault(label, []).append(rows_of(value_of(label, output)))
 
-        return seen
+        return record_output
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:

@@ -45,11 +45,11 @@ from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
 from zinc_rt.ir.verify import verify
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.gfx1201.table import KERNELS
-from zinc_rt.lower import PlannedGraph, planned, refusal
+from zinc_rt.lower import PlannedGraph, plan_graph, refusal
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
-from zinc_rt.model.sample_graph import DRAWN, LOGITS, SampleForm, sampled
+from zinc_rt.model.sample_graph import DRAWN, LOGITS, SampleForm, add_sampling
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 from zinc_rt.replay.run import replay
 from zinc_rt.trace.command import main as trace
@@ -87,7 +87,7 @@ def start(gguf: GGUFFile, kept: StoredGraphs) -> list[PlannedGraph]:
         return graph
 
     def made(graph: OpGraph, key: tuple[int, ...]) -> PlannedGraph:
-        return planned(resident.lowered(graph, key))
+        return plan_graph(resident.lowered(graph, key))
 
     programs = []
     for stage, key in PROGRAMS:
@@ -259,7 +259,7 @@ class TestSample:
         logits = Builder("logits")
         logits.buffer("step.counts", (8,), INDEX, "step")
         logits.buffer(LOGITS, ("rows", VOCAB), ACTIVATION, "state")
-        resident, graph = Resident(backend, {}, {}), sampled(logits.build(), form)
+        resident, graph = Resident(backend, {}, {}), add_sampling(logits.build(), form)
         variant = resident.build(graph, (1, SLOTS, SLOTS), resident.graph(graph.name, graph))
         variant.write(LOGITS, np.random.default_rng(1).normal(size=(SLOTS, VOCAB)).astype(np.float32) * 3)
         block, stream = StepBlock(variant), Stream("bench")

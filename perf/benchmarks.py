@@ -68,11 +68,11 @@ def table(content: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for group in groups.values():
         cells = [row(benchmark) for benchmark in group]
-        rows += [_folded(group, cells)] if len(cells) > FOLDED and not any(line[5] for line in cells) else cells
+        rows += [_fold_row(group, cells)] if len(cells) > FOLDED and not any(line[5] for line in cells) else cells
     return rows
 
 
-def _folded(group: list[Mapping[str, Any]], cells: list[list[str]]) -> list[str]:
+def _fold_row(group: list[Mapping[str, Any]], cells: list[list[str]]) -> list[str]:
     medians = [benchmark["stats"]["median"] for benchmark in group]
     name = f"{cells[0][0].partition('[')[0]} ({len(group)} variants)"
     return [name, f"{_seconds(min(medians))} to {_seconds(max(medians))}", "", "", "", "", "", ""]

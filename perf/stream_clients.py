@@ -36,7 +36,7 @@ async def stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
     return first, events, size
 
 
-async def clients(url: str, count: int, body: bytes) -> dict[str, object]:
+async def run_clients(url: str, count: int, body: bytes) -> dict[str, object]:
     where = urlsplit(url)
     assert where.hostname and where.port
     ends = await asyncio.gather(*(stream(where.hostname, where.port, body) for _ in range(count)))
@@ -45,4 +45,4 @@ async def clients(url: str, count: int, body: bytes) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(clients(sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()))))
+    print(json.dumps(asyncio.run(run_clients(sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()))))

@@ -58,7 +58,7 @@ class MatrixUse:
         return self.name.removesuffix(".weight").rpartition(".")[2]
 
 
-def more_bits(number: int, count: int) -> bool:
+def uses_more_bits(number: int, count: int) -> bool:
     """Return whether the matrix gets more bits: the first and the last eighth, and every third between them."""
     return number < count // 8 or number >= 7 * count // 8 or (number - count // 8) % 3 == 2
 
@@ -68,7 +68,7 @@ def q4_k_m(m: MatrixUse) -> str:
         return "q6_k"
     if m.kind == "attn_qkv":
         return "q5_k"
-    if (m.kind == "attn_v" or m.kind.startswith("ffn_down")) and more_bits(m.number, m.count):
+    if (m.kind == "attn_v" or m.kind.startswith("ffn_down")) and uses_more_bits(m.number, m.count):
         return "q6_k"
     return "q4_k"
 
@@ -298,18 +298,18 @@ def _write(
     writer.close()
     alignment = writer.data_alignment
     with path.open("r+b") as file, progress(sum(sizes.values()), path.name, "B") as advance:
-        at = _aligned(file.seek(0, os.SEEK_END), alignment)
+        at = _align_up(file.seek(0, os.SEEK_END), alignment)
         for name in planned.order:
             file.seek(at)
             if not header_only or len(planned.shape(name)) == 1:  # inputs of a plan
-                for piece in _pieces(name, planned, chosen[name]):
+                for piece in _weight_blocks(name, planned, chosen[name]):
                     file.write(piece.data)
                     advance(piece.nbytes)
-            at = _aligned(at + sizes[name], alignment)
+            at = _align_up(at + sizes[name], alignment)
         file.truncate(at)
 
 
-def _pieces(name: str, planned: PlannedWeights, dtype: str) -> Iterator[np.ndarray]:
+def _weight_blocks(name: str, planned: PlannedWeights, dtype: str) -> Iterator[np.ndarray]:
     if name in planned.tensors:
         yield planned.tensors[name].reshape(-1).view(np.uint8)
         return
@@ -325,7 +325,7 @@ def _bytes(shape: Sequence[int], dtype: str) -> int:
     return prod(shape[:-1]) * row_bytes(dtype, shape[-1])
 
 
-def _aligned(at: int, alignment: int) -> int:
+def _align_up(at: int, alignment: int) -> int:
     return -(-at // alignment) * alignment
 
 

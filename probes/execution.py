@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amd.kmd_log import KmsgLog
-from zinc_rt.cli.output import begin, output_stream
+from zinc_rt.cli.output import output_stream, start_report
 from zinc_rt.cli.progress import stages
 from zinc_rt.host import locks, terminal
 from zinc_rt.host.errors import NothingRan, UsageError
-from zinc_rt.host.facts import leaned_on, told
+from zinc_rt.host.facts import assumed_facts, report_rows
 from zinc_rt.probes import combinations, registry
 from zinc_rt.probes.device import parse, require_amd_gpu
 from zinc_rt.probes.device_description import describe_device
@@ -95,7 +95,7 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
         require_amd_gpu(spec, f"zinc-rt-{name}")
     except NothingRan as nothing:
         check_outputs(arguments)
-        write_results(arguments, begin(report_of(nothing, name), arguments))
+        write_results(arguments, start_report(report_of(nothing, name), arguments))
         raise
     check_outputs(arguments)
     out = sys.stderr if arguments.tap == "-" else output_stream(arguments)
@@ -103,7 +103,7 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
     device = describe_device(spec)
     _same_chip(expectations, device)
     report = ProbeReport(name, device=device, strict=arguments.strict)
-    begin(report, arguments)
+    start_report(report, arguments)
     report.shortcuts += spec.shortcuts
     messages = GpuMessages(simulated=spec.simulated)
     show(table.header(device))
@@ -123,7 +123,7 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
     with ExitStack() as alone:
         stage = alone.enter_context(stages(len(runner.jobs()), "probe", plain=True))
         if not spec.simulated:
-            alone.enter_context(locks.held(str(device.get("render_path") or spec.option)))
+            alone.enter_context(locks.hold_gpu(str(device.get("render_path") or spec.option)))
         for result in runner.run(stage.say):
             stage.clear()
             report.results.append(result)
@@ -135,7 +135,7 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
         show("")
         show(facts_file.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
     if spec.simulated:
-        report.details["assumptions"] = told(leaned_on(runner.marks))
+        report.details["assumptions"] = report_rows(assumed_facts(runner.marks))
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
     report.details["kernel_log_missing"] = messages.missing
     size_bytes = bundle_writer().save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0

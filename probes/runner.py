@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.cli.report import Result
-from zinc_rt.host.facts import leaned_on
+from zinc_rt.host.facts import assumed_facts
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.endings import outcome_of, run_in
@@ -203,7 +203,7 @@ class ProbeRunner:
         if outcome.notes:
             measure["notes"] = list(outcome.notes)
         if outcome.marks:
-            measure["assumptions"] = [each.id for each in leaned_on(outcome.marks)]
+            measure["assumptions"] = [each.id for each in assumed_facts(outcome.marks)]
         return Result(
             f"{probe.id}/{tier}",
             "probe",

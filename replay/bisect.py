@@ -27,10 +27,10 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
-from zinc_rt.replay.run import chosen
+from zinc_rt.replay.run import select_steps
 from zinc_rt.trace.plans import departures, require_draws
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
+from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, RebuiltModel, opener_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
 from zinc_rt.trace.weight_sources import sources_of
 
@@ -54,7 +54,7 @@ def bisect(
         require_draws(log, tape)
         sources = sources_of(log, tape, model)
         suspect = stack.enter_context(
-            Rebuilt(
+            RebuiltModel(
                 log,
                 tape,
                 sources,
@@ -64,8 +64,10 @@ def bisect(
                 timeout_seconds=timeout_seconds,
             )
         )
-        oracle = stack.enter_context(Rebuilt(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True))
-        return _BisectSearch(tape, suspect, oracle, departures(log, tape)).run(chosen(tape, until, 0))
+        oracle = stack.enter_context(
+            RebuiltModel(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True)
+        )
+        return _BisectSearch(tape, suspect, oracle, departures(log, tape)).run(select_steps(tape, until, 0))
 
 
 class _Unended(Exception):
@@ -73,7 +75,9 @@ class _Unended(Exception):
 
 
 class _BisectSearch:
-    def __init__(self, tape: Tape, suspect: Rebuilt, oracle: Rebuilt, departures: dict[int, str]) -> None:
+    def __init__(
+        self, tape: Tape, suspect: RebuiltModel, oracle: RebuiltModel, departures: dict[int, str]
+    ) -> None:
         self.tape = tape
         self.suspect = suspect
         self.oracle = oracle
@@ -97,7 +101,7 @@ class _BisectSearch:
             except Exception as error:
                 self.suspect.lost = True
                 self._stop_at(step, "does not end", first_line(error), len(steps))
-                self._unended(step, right, before, error)
+                self._report_unfinished(step, right, before, error)
                 break
             finding, diverged = self._new_finding(), self._diverged(step, right, wrong)
             if finding is not None:
@@ -105,7 +109,7 @@ class _BisectSearch:
             elif diverged:
                 self._stop_at(step, FIRST, diverged, len(steps))
             if difference.failed:
-                self._further(step, right, before, finding)
+                self._search_step(step, right, before, finding)
                 break
         else:
             self._say(f"all {len(steps)} steps have t_cpu's bits")
@@ -134,7 +138,7 @@ class _BisectSearch:
         self._known.update(findings)
         return new
 
-    def _further(
+    def _search_step(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
         """That the step differs is known already, so a replay of it that ends badly takes nothing from that."""
@@ -148,7 +152,7 @@ class _BisectSearch:
     def _inside(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
-        second = self._again(step, before, self.suspect.other(step, tapped=True))
+        second = self._rerun(step, before, self.suspect.other(step, tapped=True))
         finding = finding or self._new_finding()
         tapped = self._first(step, right, second)
         if tapped is not None:
@@ -159,7 +163,9 @@ class _BisectSearch:
         )
         self._parts(step, right, before, finding)
 
-    def _unended(self, step: RecordedStep, right: Variant, before: dict[str, bytes], error: Exception) -> None:
+    def _report_unfinished(
+        self, step: RecordedStep, right: Variant, before: dict[str, bytes], error: Exception
+    ) -> None:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
         faults = error.report.faults if isinstance(error, Hang) else ()
@@ -189,7 +195,7 @@ class _BisectSearch:
         self.found.given, self.found.made = self._operands(step, right, node, before, tapped=True)
         self._say(f"node {index} of {len(right.program.calls)}: {node!r} does not end")
 
-    def _again(self, step: RecordedStep, before: dict[str, bytes], variant: Variant) -> Variant:
+    def _rerun(self, step: RecordedStep, before: dict[str, bytes], variant: Variant) -> Variant:
         self.found.replays += 1
         try:
             self.suspect.restore(variant, before)
@@ -206,9 +212,9 @@ class _BisectSearch:
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 
         def differs(count: int) -> bool:
-            variant = self._again(step, before, self.suspect.other(step, steps=count))
+            variant = self._rerun(step, before, self.suspect.other(step, steps=count))
             new = self._new_finding()
-            first = self._first(step, right, variant, tuple(_intact(variant.program)))
+            first = self._first(step, right, variant, tuple(_reliable_results(variant.program)))
             if first is None and new is None:
                 return False
             last = len(variant.program.calls) - 1  # whatever is spoilt, this call spoilt it
@@ -217,14 +223,14 @@ class _BisectSearch:
             return True
 
         counts = [at + 1 for at, item in enumerate(program.steps) if isinstance(item, Call)]
-        count = _fewest(counts, differs)
+        count = _smallest_failing(counts, differs)
         if count is not None:
             index, name, variant, new = shown[count]
             self._name(step, right, variant, before, index, name, tapped=False, finding=new or finding)
             return
         index = _index_of(program, finding.node if finding is not None else None)
         if index >= 0:
-            variant = self._again(step, before, self.suspect.other(step, steps=counts[index]))
+            variant = self._rerun(step, before, self.suspect.other(step, steps=counts[index]))
             name = program.calls[index].node.outputs[0]
             self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
 
@@ -304,7 +310,7 @@ class _BisectSearch:
             return {}
         instrument.set_watchpoint(buffer, placement.offset_bytes + 4 * element, 4)
         try:
-            self._again(step, before, variant)
+            self._rerun(step, before, variant)
         except _Unended as error:
             self._say(f"watched, the step does not end: {error}")
             return {}
@@ -354,7 +360,7 @@ def _results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
                 yield index, name
 
 
-def _intact(program: LoweredGraph) -> Iterator[tuple[int, str]]:
+def _reliable_results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     """Return the results whose bytes no later call of the program overwrites."""
     plan = program.plan
     spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
@@ -377,7 +383,7 @@ def _index_of(program: LoweredGraph, node: object) -> int:
     return next((at for at, call in enumerate(program.calls) if call.node is node), -1)
 
 
-def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
+def _smallest_failing(counts: list[int], differs: Callable[[int], bool]) -> int | None:
     """Find the smallest count that differs, if all larger ones differ too; None if the largest does not."""
     if not counts or not differs(counts[-1]):
         return None

@@ -17,9 +17,9 @@ from zinc_rt.engine.resident import Variant
 from zinc_rt.host.errors import UsageError
 from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.replay.run import chosen
+from zinc_rt.replay.run import select_steps
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.trace.rebuilt import Opener, RebuiltModel, opener_of, sha256_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
 from zinc_rt.trace.weight_sources import sources_of
 
@@ -90,9 +90,9 @@ def capture(
     with LogReader(log_path) as log:
         tape = read_tape(log)
         require_inputs(log, tape)
-        steps = chosen(tape, chosen_step(tape) if step is None else step, 0)
+        steps = select_steps(tape, chosen_step(tape) if step is None else step, 0)
         sources = sources_of(log, tape, model)
-        with Rebuilt(log, tape, sources, opener_of(choice), timeout_seconds=timeout_seconds) as suspect:
+        with RebuiltModel(log, tape, sources, opener_of(choice), timeout_seconds=timeout_seconds) as suspect:
             backend = suspect.backend
             if not isinstance(backend, AmdBackend):
                 raise UsageError(
@@ -103,12 +103,14 @@ def capture(
                 suspect.run(item)
             target = steps[-1]
             variant = suspect.write(target)
-            with Rebuilt(log, tape, sources, opener_of(ORACLE), tapped=tape.graphs[target.graph].tapped) as oracle:
+            with RebuiltModel(
+                log, tape, sources, opener_of(ORACLE), tapped=tape.graphs[target.graph].tapped
+            ) as oracle:
                 for item in steps[:-1]:
                     oracle.run(item)
                 right = oracle.run(target)
                 expected = tuple(_expected(target, variant, right))
-            return _captured(suspect, tape, target, variant, expected)
+            return _build_capture(suspect, tape, target, variant, expected)
 
 
 def chosen_step(tape: Tape) -> int:
@@ -136,8 +138,8 @@ def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[
         )
 
 
-def _captured(
-    suspect: Rebuilt, tape: Tape, step: RecordedStep, variant: Variant, expected: tuple[ExpectedBuffer, ...]
+def _build_capture(
+    suspect: RebuiltModel, tape: Tape, step: RecordedStep, variant: Variant, expected: tuple[ExpectedBuffer, ...]
 ) -> StepCapture:
     backend = suspect.backend
     assert isinstance(backend, AmdBackend)
@@ -159,7 +161,7 @@ def _captured(
         for block in backend.memory.blocks
         if block.region.name not in OWN
     )
-    inside = [name for name in sorted(names) if any(_within(name, region) for region in regions)]
+    inside = [name for name in sorted(names) if any(_name_within(name, region) for region in regions)]
     changed = suspect.other_kernels()
     notes = [f"kernels that differ from the recorded ones: {', '.join(changed)}"] if changed else []
     other = [buffer.name for buffer in expected if not buffer.recorded]
@@ -201,5 +203,5 @@ def _parts(variant: Variant) -> Iterable[tuple[int, int, str]]:
             yield from parts
 
 
-def _within(name: tuple[int, int, str], region: CapturedRegion) -> bool:
+def _name_within(name: tuple[int, int, str], region: CapturedRegion) -> bool:
     return region.gpu_va <= name[0] and name[0] + name[1] <= region.gpu_va + region.size_bytes

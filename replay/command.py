@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
+from zinc_rt.cli.output import add_json, finish_report, output_stream, simulated_note, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.terminal import Column, Table
@@ -95,7 +95,7 @@ def _body(arguments: argparse.Namespace) -> int:
         return _diff(arguments)
     if arguments.emit_repro and not arguments.bisect:
         return _emit(arguments)
-    return finish(replay_log(arguments), arguments)
+    return finish_report(replay_log(arguments), arguments)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     difference = diff(arguments.log, arguments.diff)
     for line in difference.lines:
         terminal.show(line, out=out)
-    report = begin(Report("replay"), arguments)
+    report = start_report(Report("replay"), arguments)
     status: Any = "fail" if difference.first else "pass" if difference.compared else "skip"
     reason = difference.first or (
         f"{difference.compared} values are the same" if difference.compared else "nothing in common"
@@ -139,7 +139,7 @@ def _diff(arguments: argparse.Namespace) -> int:
         )
     )
     terminal.show(_verdict(report, reason), out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _emit(arguments: argparse.Namespace) -> int:
@@ -174,7 +174,7 @@ def _emit(arguments: argparse.Namespace) -> int:
         timeout_seconds=options.timeout(arguments),
         command=emit_command(arguments, choice),
     )
-    report = begin(Report("replay"), arguments)
+    report = start_report(Report("replay"), arguments)
     report.results.append(
         Result(
             "emit-repro",
@@ -196,7 +196,7 @@ def _emit(arguments: argparse.Namespace) -> int:
         terminal.show(f"note      {note}", out=out)
     terminal.show(f"run       {run_command(path)}", out=out)
     terminal.show(_verdict(report, f"{path}: {captured.title}, {path.stat().st_size >> 10} KiB"), out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def replay_log(arguments: argparse.Namespace) -> ReplayReport:
@@ -213,7 +213,7 @@ def replay_log(arguments: argparse.Namespace) -> ReplayReport:
         require_inputs(log, tape)
     header = tape.header
     report = ReplayReport("replay", ordering=str(header.get("ordering", "")), ctx=int(header.get("ctx", 0)))
-    begin(report, arguments)
+    start_report(report, arguments)
     report.model = dict(tape.header.get("model", {}))
     report.device = {"recorded": tape.header.get("device", {})}
     choices = _choices(arguments, str(tape.header.get("tier", "t_cpu")))
@@ -245,7 +245,7 @@ def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
         choose_tier(name.strip(), arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
         for name in names
     ]
-    options.check_taken([*choices, ORACLE] if arguments.bisect else choices, arguments)
+    options.check_options_used([*choices, ORACLE] if arguments.bisect else choices, arguments)
     return choices
 
 

@@ -27,10 +27,10 @@ class Diff:
     bad: dict[str, Any] = field(default_factory=dict)
 
 
-def diff(one: str | Path, other: str | Path) -> Diff:
+def diff(first: str | Path, second: str | Path) -> Diff:
     """Compare writes and outputs step by step, by digest. Any two levels can be compared."""
     difference = Diff()
-    with LogReader(one) as a, LogReader(other) as b:
+    with LogReader(first) as a, LogReader(second) as b:
         left, right = read_tape(a), read_tape(b)
         _headers(difference, left, right)
         _weights(difference, left, right)

@@ -86,7 +86,7 @@ class _TracedNode:
             self._dispatch(device, launch)
         zrt = self.kernels.load(stored["kernel"])
         code = patched(zrt, dict(launches[last].patches))
-        return _of_lane(device.steps, code, target_of(zrt.target, zrt.wave), int(stored["lane"]))
+        return _lane_lines(device.steps, code, target_of(zrt.target, zrt.wave), int(stored["lane"]))
 
     def _launches(self) -> Iterator[Launch]:
         graph = self.tape.graphs[self.step.graph].graph
@@ -138,7 +138,7 @@ class _TracedNode:
         return resolve
 
 
-def _of_lane(steps: Iterable[Traced], code: bytes, target: Target, lane: int) -> Iterator[str]:
+def _lane_lines(steps: Iterable[Traced], code: bytes, target: Target, lane: int) -> Iterator[str]:
     """Return one lane's view of a wave's trace: the instructions that it executed, with its register values."""
     active, last = True, -1
     for step in steps:

@@ -13,7 +13,7 @@ from zinc_rt.engine.resident import Variant
 from zinc_rt.host.errors import UsageError
 from zinc_rt.trace.plans import departures, require_draws
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.trace.rebuilt import Opener, RebuiltModel, opener_of, sha256_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
 from zinc_rt.trace.weight_sources import sources_of
 
@@ -93,10 +93,10 @@ def replay(
         require_inputs(log, tape)
         choice = choice or choose_tier(tier or str(tape.header.get("tier", "")), simulate=True)
         require_draws(log, tape)
-        steps = chosen(tape, until, start)
+        steps = select_steps(tape, until, start)
         sources = sources_of(log, tape, model)
         opener = opener_of(choice, threads=threads)
-        with Rebuilt(log, tape, sources, opener, timeout_seconds=timeout_seconds) as rebuilt:
+        with RebuiltModel(log, tape, sources, opener, timeout_seconds=timeout_seconds) as rebuilt:
             outcome = ReplayOutcome(
                 rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
@@ -120,7 +120,7 @@ def replay(
     return outcome
 
 
-def chosen(tape: Tape, until: int | None, start: int) -> list[RecordedStep]:
+def select_steps(tape: Tape, until: int | None, start: int) -> list[RecordedStep]:
     last = tape.steps[-1].number
     if until is not None and not 0 <= until <= last:
         raise UsageError(f"--until {until}: the log has steps 0 to {last}")

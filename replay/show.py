@@ -18,10 +18,10 @@ def info(log: LogReader) -> Iterator[str]:
     header = log.header
     counts = Counter(record.NAME for record in log)
     tape = read_tape(log)
-    yield f"log       {log.path}, {readable_size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
-    yield from _recorded_on(header)
+    yield f"log       {log.path}, {readable_size(log.size_bytes)}, level {tape.level}, {_integrity_line(log)}"
+    yield from _machine_lines(header)
     yield f"records   {', '.join(f'{count} {name}' for name, count in sorted(counts.items())) or 'none'}"
-    yield from _what(tape)
+    yield from _content_lines(tape)
     for event in tape.events:
         yield f"event     {event.at_seconds:.3f} s {printable(event.name)}: {printable(event.detail)}"
     for fault in tape.faults:
@@ -30,13 +30,13 @@ def info(log: LogReader) -> Iterator[str]:
         yield f"fault     step {fault.step}: {printable(first)}{bundle}"
 
 
-def _whole(log: LogReader) -> str:
+def _integrity_line(log: LogReader) -> str:
     if not log.problems:
         return "whole"
     return "not closed" if not log.closed else f"{len(log.problems)} problems"
 
 
-def _recorded_on(header: dict[str, Any]) -> Iterator[str]:
+def _machine_lines(header: dict[str, Any]) -> Iterator[str]:
     device, model = header.get("device", {}), header.get("model", {})
     simulated = ", simulated" if device.get("simulated") else ""
     yield f"tier      {header.get('tier')} on {device.get('name')}, {device.get('arch')}{simulated}"
@@ -50,7 +50,7 @@ def _recorded_on(header: dict[str, Any]) -> Iterator[str]:
         yield f"command   {printable(' '.join(header['argv']))}"
 
 
-def _what(tape: Tape) -> Iterator[str]:
+def _content_lines(tape: Tape) -> Iterator[str]:
     for number, recorded in tape.graphs.items():
         keys = sorted({step.key for step in tape.steps if step.graph == number})
         tapped = ", tapped" if recorded.tapped else ""

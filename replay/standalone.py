@@ -17,7 +17,7 @@ from zinc_rt.backends.amd.ring import RELEASE_CACHES
 from zinc_rt.backends.amd.transfer import copies
 from zinc_rt.engine.devices import Choice
 from zinc_rt.host.errors import UsageError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.host.version import __version__
 from zinc_rt.pm4.disassemble import disassemble, lines
 from zinc_rt.pm4.generation import Generation
@@ -66,7 +66,7 @@ def emit(captured: StepCapture, path: str | Path, *, log: str | Path, command: s
             next=f"bisect first, which leaves one node: {next_}",
         )
     text = _program(captured, list(_header(captured, path, command)))
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -152,7 +152,7 @@ def _header(captured: StepCapture, path: Path, command: str) -> Iterator[str]:
         yield f"… {len(listing) - LISTING_LINES} lines more"
 
 
-def _by_packet(words: Iterable[int], generation: Generation) -> list[str]:
+def _split_by_packet(words: Iterable[int], generation: Generation) -> list[str]:
     """Format the words in hex, one packet per line."""
     rows: list[list[int]] = []
     all_words = list(words)
@@ -172,7 +172,7 @@ def _program(captured: StepCapture, header: list[str]) -> str:
         out.append(f"static const uint32_t {name}[] = {{")
         out.extend(
             "    " + "".join(f"0x{word}, " for word in row.split()).rstrip()
-            for row in _by_packet(values, captured.generation)
+            for row in _split_by_packet(values, captured.generation)
         )
         out.append("};")
         return f"{{ {name}, sizeof {name} / 4, "

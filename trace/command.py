@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.command import Command, registered
+from zinc_rt.cli.command import Command, registered_commands
 from zinc_rt.cli.output import add_format
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
@@ -103,7 +103,7 @@ def _body(arguments: argparse.Namespace) -> int:
             )
         if arguments.log is None:
             raise UsageError("no log given", next="zinc-rt-trace --stats LOG")
-        return _look(arguments)
+        return _show_log(arguments)
     if arguments.out is None:
         raise UsageError("nothing to do", next="-o LOG -- run --model FILE ..., or --stats LOG")
     if not wrapped or arguments.log is not None:
@@ -123,20 +123,20 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
         embed_weights=arguments.embed_weights,
         times=arguments.times,
         argv=wrapped,
-        say=_say,
+        say=_print_note,
     )
     try:
         code = command(wrapped[1:], observer=recordings)
     finally:
         recordings.finish()
     for line in recordings.summary():
-        _say(line)
+        _print_note(line)
     return code or (0 if recordings.complete else 1)
 
 
 def _command(name: str) -> Command:
     """Return the command of that name. Raises UsageError if there is none or if it opens no engine."""
-    points = registered()
+    points = registered_commands()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})
         raise UsageError(f"no command {name!r} to record", next=f"one of {', '.join(known)}")
@@ -144,7 +144,7 @@ def _command(name: str) -> Command:
     return command
 
 
-def _look(arguments: argparse.Namespace) -> int:
+def _show_log(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
     from zinc_rt.trace.reader import LogReader
 
@@ -164,7 +164,7 @@ def _look(arguments: argparse.Namespace) -> int:
             for line in memory_maps(log) if arguments.plan else statistics(log):
                 terminal.show(line)
         for problem in log.problems:
-            _say(f"warning: {problem}")
+            _print_note(f"warning: {problem}")
     return 0
 
 
@@ -191,7 +191,7 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
         terminal.show(f"wrote {arguments.export}: {len(step_values)} arrays, and `meta`")
 
 
-def _say(line: str) -> None:
+def _print_note(line: str) -> None:
     terminal.show(line, out=sys.stderr)
 
 

@@ -149,7 +149,7 @@ def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Ite
         ]
         got = [row for arrays in copies for row in arrays[buffer].tolist()]
         if got != expected:
-            yield f"the plan copies rows {_short(expected)} ({buffer}), the steps before it {_short(got)}"
+            yield f"the plan copies rows {_shorten(expected)} ({buffer}), the steps before it {_shorten(got)}"
 
 
 def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
             for token in range(sequence[5])
         ]
         if expected != got.tolist():
-            yield f"the plan has {name}s {_short(expected)}, the step block {_short(got.tolist())}"
+            yield f"the plan has {name}s {_shorten(expected)}, the step block {_shorten(got.tolist())}"
 
 
 def _continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     for name, at in (("row_slot", 0), ("position", 1)):
         expected, got = [row[at] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
         if expected != got:
-            yield f"the plan's rows have {name} {_short(expected)}, the step block {_short(got)}"
+            yield f"the plan's rows have {name} {_shorten(expected)}, the step block {_shorten(got)}"
     if "sample.mask_row" not in arrays:
         return
     masks = arrays["sample.mask"]
@@ -227,7 +227,7 @@ def _tables(plan: dict[str, Any], arrays: Arrays, graph: OpGraph) -> Iterator[st
             yield f"the changes of page table {group} are not those of the plan"
 
 
-def _short(numbers: list[int], maximum: int = 12) -> str:
+def _shorten(numbers: list[int], maximum: int = 12) -> str:
     return (
         f"{numbers[:maximum]}"
         if len(numbers) <= maximum

@@ -70,7 +70,7 @@ class LogReader:
         for number, head in enumerate(self._frames):
             record = self._read(head)
             if record is None:
-                self._say(f"record {number} at byte {head.offset} is damaged and was skipped")
+                self._add_note(f"record {number} at byte {head.offset} is damaged and was skipped")
             else:
                 yield record
 
@@ -113,7 +113,7 @@ class LogReader:
                 offset, size = head
                 torn = offset + size == stop and end is None
                 what = "torn record" if torn else "damaged stretch"
-                self._say(f"{what} of {size} bytes at byte {offset} was skipped", damage=not torn)
+                self._add_note(f"{what} of {size} bytes at byte {offset} was skipped", damage=not torn)
             elif head.kind == records.BLOB:
                 self._keep_blob(head)
                 counted += 1
@@ -124,9 +124,9 @@ class LogReader:
                 counted += 1
         if end is None:
             message = "the log was not closed: recording ended unexpectedly, or the end of the file is missing"
-            self._say(message, damage=False)
+            self._add_note(message, damage=False)
         elif counted != end[1]:
-            self._say(f"{end[1]} records were written, {counted} are present")
+            self._add_note(f"{end[1]} records were written, {counted} are present")
 
     def _keep_blob(self, head: LogFrame) -> None:
         payload = frame.payload_of(self._file, head)
@@ -134,7 +134,7 @@ class LogReader:
             fields, _ = frame.parse_body(payload if payload is not None else b"")
             self._blobs[str(fields["sha256"])] = head
         except (ValueError, KeyError):
-            self._say(f"a blob at byte {head.offset} is damaged")
+            self._add_note(f"a blob at byte {head.offset} is damaged")
 
     def _unpack(self, head: LogFrame) -> bytes | None:
         payload = frame.payload_of(self._file, head)
@@ -164,7 +164,7 @@ class LogReader:
                 f"{self.path}: record at byte {head.offset}: {error}", next="use the version that wrote it"
             ) from error
 
-    def _say(self, sentence: str, *, damage: bool = True) -> None:
+    def _add_note(self, sentence: str, *, damage: bool = True) -> None:
         if sentence not in self.problems:
             self.problems.append(sentence)
             if damage:

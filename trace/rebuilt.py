@@ -35,7 +35,7 @@ def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
     return partial(open_backend, choice, threads=threads) if isinstance(choice, Choice) else choice
 
 
-class Rebuilt:
+class RebuiltModel:
     """A recorded run on a backend, which it owns. A context manager.
 
     `tapped`: every node's result is kept and can be read, including state; None: as each graph was
@@ -66,7 +66,7 @@ class Rebuilt:
         self._streams: dict[str, Stream] = {}
         self._deadlines = Deadlines(timeout_seconds)
 
-    def __enter__(self) -> Rebuilt:
+    def __enter__(self) -> RebuiltModel:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -283,7 +283,7 @@ class Recorder(Observer):
         step = min((step for step, _, _ in self._running.values()), default=self.steps - 1)
         bundle = getattr(report, "bundle", None)
         self.writer.write(records.FaultRecord(step, str(report), str(bundle or ""), self._now()))
-        self._warn_of_the_end(step)
+        self._warn_incomplete(step)
 
     # --- inside ---
 
@@ -292,9 +292,9 @@ class Recorder(Observer):
         if not self._warned:
             text = f"{type(error).__name__}: {error}"
             self.writer.write(records.FaultRecord(self.steps - 1, text, "", self._now()))
-            self._warn_of_the_end(self.steps - 1)
+            self._warn_incomplete(self.steps - 1)
 
-    def _warn_of_the_end(self, step: int) -> None:
+    def _warn_incomplete(self, step: int) -> None:
         self._warned = True
         step = min(step, self.kept - 1)
         if step < 0:

@@ -20,7 +20,7 @@ from zinc_rt.cli.output import readable_size
 from zinc_rt.engine.devices import choose_tier
 from zinc_rt.engine.resident import NUMPY_DTYPES, capacity_of
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.host.terminal import Part, Table
 from zinc_rt.host.terminal import number as number_column
 from zinc_rt.ir.graph import Node, OpGraph
@@ -29,7 +29,7 @@ from zinc_rt.ir.serial import from_bytes
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.trace.rebuilt import RebuiltModel, opener_of, sha256_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
 from zinc_rt.trace.weight_sources import sources_of
 
@@ -66,14 +66,14 @@ def values(
     tape = read_tape(log)
     at = _step(log, tape, step)
     graph = tape.graphs[at.graph].graph
-    chosen = _chosen(graph, pattern)
+    chosen = _select_nodes(graph, pattern)
     kept = _logged_values(log, graph, at, chosen)
     if kept is not None:
         return kept
     require_inputs(log, tape)
     opener = opener_of(choose_tier(tier, simulate=True))
     step_values: list[StepValue] = []
-    with Rebuilt(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
+    with RebuiltModel(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
         for item in tape.steps[: tape.steps.index(at) + 1]:
             variant = rebuilt.run(item)
             advance(1)
@@ -132,7 +132,7 @@ def export(values_of: list[StepValue], log: LogReader, path: Path) -> None:
         "values": {v.buffer: {"node": v.node, "title": v.title, "origin": v.origin} for v in values_of},
     }
     arrays = {value.buffer: value.array for value in values_of}
-    write_whole(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays))  # type: ignore[arg-type]
+    write_atomically(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays))  # type: ignore[arg-type]
 
 
 def _row(array: np.ndarray) -> str:
@@ -150,7 +150,7 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
     return selected
 
 
-def _chosen(graph: OpGraph, pattern: str) -> list[tuple[int, Node]]:
+def _select_nodes(graph: OpGraph, pattern: str) -> list[tuple[int, Node]]:
     """Return the named nodes with their positions in the graph. Raises UsageError with similar names."""
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
     if pattern.isdigit():

@@ -101,7 +101,7 @@ def _seconds(model: Model, ordering: str, tokens: int, threads: int) -> float:
 PASSES_ALONE = 3  # untapped, token by token, second opinion
 
 
-def announce(runner: ValidationRunner, report: Report, show: Callable[[str], None]) -> None:
+def announce_run(runner: ValidationRunner, report: Report, show: Callable[[str], None]) -> None:
     """Print the header of one model and add it to the report."""
     job = runner.job
     described = describe_model(job.gguf)

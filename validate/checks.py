@@ -70,7 +70,7 @@ class Reference:
         rows = self.rows
         return got if rows is None or len(want) != len(rows) or len(got) <= len(rows) else got[rows]
 
-    def placed(self, bad: dict[str, Any], want: np.ndarray) -> dict[str, Any]:
+    def locate(self, bad: dict[str, Any], want: np.ndarray) -> dict[str, Any]:
         """Convert the place `bad` of a comparison with `want` so that its token counts from the prompt's first."""
         if self.rows is None or len(want) != len(self.rows) or "token" not in bad:
             return bad
@@ -155,7 +155,7 @@ def node_checks(
             passed=measured.within,
             measure=measure,
             limit=limit,
-            first_bad=reference.placed(measured.first_bad, want),
+            first_bad=reference.locate(measured.first_bad, want),
         )
 
 
@@ -177,7 +177,7 @@ def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
         "logits",
         passed=measured.within,
         measure=measure,
-        first_bad=reference.placed(measured.first_bad, want),
+        first_bad=reference.locate(measured.first_bad, want),
     )
 
 

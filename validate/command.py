@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_format, begin, output_stream
+from zinc_rt.cli.output import add_format, output_stream, start_report
 from zinc_rt.cli.progress import ProgressStage, stages
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
@@ -138,10 +138,10 @@ def validate_isolation(arguments: argparse.Namespace) -> IsolationReport:
 def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     """Validate every model that the options name and show each result. The verdict line and the files of the
     results are left to the caller."""
-    from zinc_rt.cli.describe import describe_ran
+    from zinc_rt.cli.describe import describe_executed
     from zinc_rt.golden.embedded import VOCABULARY
-    from zinc_rt.host.facts import table, told
-    from zinc_rt.validate.announce import announce
+    from zinc_rt.host.facts import report_rows, table
+    from zinc_rt.validate.announce import announce_run
     from zinc_rt.validate.check_result import SanitizerMeasure
     from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
     from zinc_rt.validate.diagnosis.failures import ModelFailures
@@ -158,16 +158,16 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     report = ValidationReport(
         "validate", ordering=arguments.ordering, shortcuts=settings.clamps(), strict=arguments.strict
     )
-    begin(report, arguments)
+    start_report(report, arguments)
     jobs = _jobs(arguments, settings)
     report.models = len(jobs)
     results, matrices = report.checks, report.matrices
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
         with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
-            announce(runner, report, show)
+            announce_run(runner, report, show)
             checked = list(validate(runner))
-            describe_ran(report, runner.engine(job.tiers[0]))
+            describe_executed(report, runner.engine(job.tiers[0]))
             same_bits = runner.same_bits()
             matrices.append(matrix(job.name, list(sources(runner))))
         results += checked
@@ -199,7 +199,7 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     measures = (result.measure for result in results)
     leans = {id for measure in measures if isinstance(measure, SanitizerMeasure) for id in measure.assumptions}
     if leans:
-        report.details["assumptions"] = told([item for item in table().values() if item.id in leans])
+        report.details["assumptions"] = report_rows([item for item in table().values() if item.id in leans])
     failed = [result for result in report.results if result.status == "fail"]
     if digest:
         report.details["digest"] = digest

@@ -44,7 +44,7 @@ class Isolated:
     same_bits: bool  # whether both ways must agree to the bit
 
 
-def alone_limit(architecture: str) -> Alone:
+def solo_limit(architecture: str) -> Alone:
     return ALONE_OF.get(architecture, ALONE)
 
 
@@ -58,7 +58,7 @@ def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Referen
             if not value <= getattr(limit, measure) and not bad:
                 bad = {"node": name, "stage": stage, "measure": measure, "value": value}
     same = True
-    for name, got, want in _both_ways(isolated):
+    for name, got, want in _value_pairs(isolated):
         if isolated.same_bits and got.tobytes() != want.tobytes():
             same = False
             bad = bad or {"node": name, "stage": "decode", "measure": "bits of one pass over the same tokens"}
@@ -72,12 +72,12 @@ def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Referen
         measure=ReportFigures(worst, equal_bits=same),
         limit=limit,
         first_bad=bad,
-        reason=_in_words(bad, worst, limit),
+        reason=_explain_worst(bad, worst, limit),
         repro=subject.repro if bad else "",
     )
 
 
-def _in_words(bad: dict[str, object], worst: dict[str, float], limit: Alone) -> str:
+def _explain_worst(bad: dict[str, object], worst: dict[str, float], limit: Alone) -> str:
     figures = ", ".join(
         f"{name} {value:.2g} of {getattr(limit, name):.2g} (healthy {limit.healthy[name]:.2g})"
         for name, value in worst.items()
@@ -132,7 +132,7 @@ def _parts(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> tuple[f
     return float(spread), float(token.max()), gain
 
 
-def _both_ways(isolated: Isolated) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _value_pairs(isolated: Isolated) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     for label in isolated.feeds:
         yield label, isolated.stepwise.values[label], isolated.batched.values[label]
     yield "result_output", isolated.stepwise.logits, isolated.batched.logits
@@ -140,19 +140,19 @@ def _both_ways(isolated: Isolated) -> Iterator[tuple[str, np.ndarray, np.ndarray
 
 def may_be_drift(results: Iterable[CheckResult]) -> bool:
     """Return whether a value exceeds the plain limit by an amount that drift could explain."""
-    return any(_near(result) for result in results)
+    return any(_is_near_limit(result) for result in results)
 
 
-def without_drift(
-    results: Iterable[CheckResult], run: CapturedRun, other: CapturedRun, prompt: int
+def ignore_drift(
+    results: Iterable[CheckResult], run: CapturedRun, second: CapturedRun, prompt: int
 ) -> list[CheckResult]:
     """Return the results, given that each layer is right separately. Results that drift explains pass, with a
-    note. `run`, `other`: the oracle's runs in two orderings.
+    note. `run`, `second`: the oracle's runs in two orderings.
     """
-    return [_judged(result, run, other, prompt) if _near(result) else result for result in results]
+    return [_judge_result(result, run, second, prompt) if _is_near_limit(result) else result for result in results]
 
 
-def _judged(result: CheckResult, run: CapturedRun, other: CapturedRun, prompt: int) -> CheckResult:
+def _judge_result(result: CheckResult, run: CapturedRun, other: CapturedRun, prompt: int) -> CheckResult:
     name, distance = result.name, result.distance
     width = next(iter(run.layers.values())).reshape(prompt, -1).shape[-1]
     if result.kind in ("logits", "decode"):
@@ -171,7 +171,7 @@ def _judged(result: CheckResult, run: CapturedRun, other: CapturedRun, prompt: i
     return replace(result, status="pass", reason=DRIFT.why, limit=bound, first_bad={}, repro="")
 
 
-def _near(result: CheckResult) -> bool:
+def _is_near_limit(result: CheckResult) -> bool:
     assert DRIFT.rel_rms is not None
     distance = result.distance
     return (

@@ -65,11 +65,11 @@ def form_checks(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> 
     def answers() -> dict[str, Answered]:
         return _answers(runner.engine(spec), runner.job.tokens)
 
-    with variants.anew():
+    with variants.rebuilt():
         planned = answers()
-    with variants.anew(tapped=True):
+    with variants.rebuilt(tapped=True):
         plain = answers()
-    measured, bad = _compared(planned, plain, same)
+    measured, bad = _compare_answers(planned, plain, same)
     yield same.result(
         "forms",
         "forms",
@@ -93,8 +93,8 @@ def _stored(
 ) -> CheckResult:
     store, refused = GraphStore(planning_version()), list[str]()
     for _ in range(2):  # the second reads what the first has planned
-        with runner.engine(spec).variants.anew(store) as stored:
-            measured, bad = _compared(answers(), planned, same)
+        with runner.engine(spec).variants.rebuilt(store) as stored:
+            measured, bad = _compare_answers(answers(), planned, same)
         counts = Starts() if stored is None else stored.starts
         refused += counts.refused
         if not counts.planned or bad:
@@ -124,7 +124,7 @@ def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
             rows.append(logits.copy())
 
         asking.runner.watch = keep
-        _FirstIsLate(asking.scheduler.fills)
+        _LateFirstMask(asking.scheduler.fills)
         tokens = prompt if form == "greedy" else prompt[:FEW_TOKENS]
         asked = asking.submit(tokens, sampling, grammar=EveryThird() if form == MASKED else None)
         error = ""
@@ -138,7 +138,7 @@ def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
     return result
 
 
-def _compared(
+def _compare_answers(
     got: dict[str, Answered], want: dict[str, Answered], same: CheckedPair
 ) -> tuple[Measure, dict[str, Any]]:
     """Return the distance of all logits, and the first form that failed or differs, empty if there is none."""
@@ -180,7 +180,7 @@ class EveryThird:
         return EveryThird(self._tokens)
 
 
-class _FirstIsLate(futures.Executor):
+class _LateFirstMask(futures.Executor):
     """Fills masks when a step waits for them, except that the first one is late: its row is drawn by the graph for
     late draws, however busy the machine is."""
 

@@ -54,7 +54,7 @@ def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gg
         }
         way = next((way for way in WAYS if way in row and got[way] != row[way]), None)
         if way is not None:
-            cause = f"{row['text']!r}, {WAYS[way]}: {_shown(got[way])}, not {_shown(row[way])}"
+            cause = f"{row['text']!r}, {WAYS[way]}: {_printable(got[way])}, not {_printable(row[way])}"
             bad = {"node": "tokenizer", "text": index, "way": way}
             advice = shlex.join(["zinc-rt", "tokenize", "--model", str(gguf.path), f"--text={row['text']}"])
             break
@@ -69,7 +69,7 @@ def _result(
     )
 
 
-def _shown(value: object) -> str:
+def _printable(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -90,13 +90,13 @@ def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: Captu
         got = draw_reference(Sampling(**asked), run.logits[draw.row], choice=draw.choice, position=draw.position)
         if got != draw.token:
             bad = {"node": "draws", "token": draw.row, "got": got, "want": draw.token}
-            cause = f"{_question(draw)}: token {got}, not {draw.token}"
+            cause = f"{_draw_question(draw)}: token {got}, not {draw.token}"
             advice = shlex.join(_run(golden, gguf, draw))
             break
     return _result(subject, "draws", ReportFigures(draws=len(draws)), bad, cause, advice)
 
 
-def _question(draw: Draw) -> str:
+def _draw_question(draw: Draw) -> str:
     asked = {name.replace("_", "-"): value for name, value in draw.as_dict().items() if name != "token"}
     return ", ".join(f"{name} {value}" for name, value in asked.items())
 

@@ -38,10 +38,10 @@ def nodes_check(
     for stage, label, got, want, head_dim in _pairs(reference, runs, len(golden.ids)):
         compared.add(label)
         choice = label.startswith(CHOICES)
-        errors = _chosen(got, want) if choice else _errors(got, want, subject.limit.bits)
+        errors = _expert_errors(got, want) if choice else _errors(got, want, subject.limit.bits)
         for measure, value in errors.items():
             worst[measure] = max(worst[measure], (value, label))
-        allowed = {measure: _allowed(subject, measure, label, fed, last) for measure in errors}
+        allowed = {measure: _error_limit(subject, measure, label, fed, last) for measure in errors}
         over = next((measure for measure, value in errors.items() if not value <= allowed[measure]), None)
         if over is None:
             before = label if not bad else before
@@ -71,7 +71,7 @@ def nodes_check(
         ),
         limit=subject.limit if subject.limit.bits else NODE,
         first_bad=bad,
-        cause=cause if len(apart) < 2 else f"{cause}; after it {_others(apart[1:])}",
+        cause=cause if len(apart) < 2 else f"{cause}; after it {_other_nodes_text(apart[1:])}",
     )
 
 
@@ -93,7 +93,7 @@ def _pairs(
                 )
 
 
-def _chosen(got: np.ndarray, want: np.ndarray) -> dict[str, float]:
+def _expert_errors(got: np.ndarray, want: np.ndarray) -> dict[str, float]:
     return {"spread": 0.0 if np.array_equal(got, want) else np.inf}
 
 
@@ -112,7 +112,7 @@ def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
     return {"spread": spread, "factor": gain if wholly else 0.0}
 
 
-def _allowed(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
+def _error_limit(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
     """Return the limit of one measure. `last` is the largest position compared."""
     if subject.limit.bits:
         return 0.0
@@ -126,7 +126,7 @@ def _first(
     stage: str, label: str, got: np.ndarray, want: np.ndarray, head_dim: int, reference: Reference
 ) -> dict[str, Any]:
     measured = compare(got, want, Limit(rel_rms=0.0), head_dim=head_dim)
-    return {"node": label, "stage": stage, **reference.placed(measured.first_bad, want)}
+    return {"node": label, "stage": stage, **reference.locate(measured.first_bad, want)}
 
 
 def _cause(
@@ -143,6 +143,6 @@ def _cause(
     return f"{label} is the first node off, {WAYS[stage]}: {how}{last}"
 
 
-def _others(labels: list[str]) -> str:
+def _other_nodes_text(labels: list[str]) -> str:
     more = f" and {len(labels) - FEW} more" if len(labels) > FEW else ""
     return ", ".join(labels[:FEW]) + more

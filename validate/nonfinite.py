@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.capture import CapturedRun, label_of
 from zinc_rt.ir.graph import ABSENT, Node
-from zinc_rt.model.scales import in_weight
+from zinc_rt.model.scales import find_nonfinite
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Origin:
         )
 
 
-def holds_nonfinite(run: CapturedRun) -> bool:
+def has_nonfinite(run: CapturedRun) -> bool:
     return not all(np.isfinite(array).all() for array in (run.logits, *run.values.values()))
 
 
@@ -94,7 +94,7 @@ def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
     read = [name for name in node.inputs if name != ABSENT]
     for name in read:
         weight = engine.model.weights.get(name)
-        if weight is not None and (problem := in_weight(name, weight.dtype, weight.raw)) is not None:
+        if weight is not None and (problem := find_nonfinite(name, weight.dtype, weight.raw)) is not None:
             return f"its weight is not: {problem.text}"
     names = [name for name in read if not seen.get(name, True)]
     if names:

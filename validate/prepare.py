@@ -16,7 +16,7 @@ from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, default_ctx, trained_ctx
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.capture import Selection, capture, labels_of
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.golden.format import Golden, read_golden
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
@@ -69,7 +69,9 @@ def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Validatio
             raise UsageError(
                 f"--{flag} goes with a --model", next="name the model, or leave it out for the embedded ones"
             )
-    return [_job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings) for pair in embedded()]
+    return [
+        _job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings) for pair in embedded_pairs()
+    ]
 
 
 def _job(
@@ -81,7 +83,7 @@ def _job(
     ]
     layers = parse_layers(arguments.layers, layer_count(gguf))
     if golden is not None:
-        refuse_other_model(golden, gguf, layers)
+        check_model_matches(golden, gguf, layers)
     ctx = _ctx(gguf, golden, arguments.ctx)
     tokens = _tokens(gguf, golden, arguments)
     if len(tokens) > ctx:
@@ -97,10 +99,10 @@ def _job(
     reference = _reference(tiers, golden, arguments)
     oracle = arguments.input == "oracle" or (len(tiers) == 1 and golden is None)  # judges, or feeds the layers
     run = [spec.choice for spec in (*tiers, *([reference] if reference is not None else []))]
-    options.check_taken([*run, ORACLE] if oracle else run, arguments)
+    options.check_options_used([*run, ORACLE] if oracle else run, arguments)
     selection = Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last)
     if arguments.nodes:
-        _refuse_unknown_nodes(gguf, layers, ctx, arguments)
+        _check_node_names(gguf, layers, ctx, arguments)
     return ValidationJob(
         gguf=gguf,
         name=model_name(gguf.path),
@@ -155,7 +157,7 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
     return asked
 
 
-def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argparse.Namespace) -> None:
+def _check_node_names(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argparse.Namespace) -> None:
     """Check the patterns of --nodes. Raise UsageError for a pattern that matches no value of these layers, because
     an empty comparison must not pass.
     """
@@ -168,7 +170,7 @@ def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: a
     labels = {(label, node.layer) for node in graph.nodes for label in labels_of(node)}
     for glob in arguments.nodes:
         only = Selection((glob,), layers.first, layers.last)
-        if not any(only.wants(label, layer) for label, layer in labels):
+        if not any(only.selects(label, layer) for label, layer in labels):
             raise UsageError(
                 f"--nodes {glob}: no such value in these layers", next="zinc-rt inspect --graph lists them"
             )
@@ -183,7 +185,7 @@ def layer_count(gguf: GGUFFile) -> int:
     return hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
 
 
-def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
+def check_model_matches(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
     """Check that the golden belongs to the model. Raise InputError if it cannot."""
     table = gguf.tensors.get("token_embd.weight")
     vocab, width = (0, 0) if table is None else table.shape
@@ -287,7 +289,7 @@ def _repro(
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
             parts += [f"--{flag}", str(value)]
-    if arguments.device == "sim" and (name := options.simulated_name(vars(arguments))) != "sim":
+    if arguments.device == "sim" and (name := options.simulated_chip(vars(arguments))) != "sim":
         parts += ["--device", name]
     for glob in arguments.nodes:
         parts += ["--nodes", glob]

@@ -12,10 +12,10 @@ from zinc_rt.engine.devices import ORACLE
 from zinc_rt.engine.engine import Prefill
 from zinc_rt.golden.capture import CapturedRun, Selection, aliases_of
 from zinc_rt.golden.digests import run_digests
-from zinc_rt.host.facts import leaned_on
+from zinc_rt.host.facts import assumed_facts
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import kernel_names
-from zinc_rt.model.scales import not_finite
+from zinc_rt.model.scales import nonfinite_weights
 from zinc_rt.validate.check_result import (
     CheckResult,
     NonfiniteMeasure,
@@ -37,7 +37,7 @@ from zinc_rt.validate.checks import (
     reference_from_run,
     same_bits_check,
 )
-from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.drift import Isolated, ignore_drift, isolation_check, may_be_drift, solo_limit
 from zinc_rt.validate.forms import form_checks
 from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.limits import BIT_EXACT, QUANTISED, against_golden, between
@@ -67,9 +67,9 @@ def validate(runner: ValidationRunner) -> Iterator[CheckResult]:
     if job.reference is not None:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
-        yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+        yield from _check_solo(runner, job.tiers[0], second_opinion=job.golden is None)
     yield from _steps(runner)
-    yield from _not_finite(runner)
+    yield from _check_nonfinite(runner)
     if runner.simulated:
         yield _sanitizer(runner)
 
@@ -88,12 +88,12 @@ def _steps(runner: ValidationRunner) -> Iterator[CheckResult]:
             )
 
 
-def _not_finite(runner: ValidationRunner) -> Iterator[CheckResult]:
+def _check_nonfinite(runner: ValidationRunner) -> Iterator[CheckResult]:
     """Fail for NaN and infinity, which are neither rounding nor an agreement, even if two tiers have the same
     bits.
     """
     job, spoilt = runner.job, list(runner.nonfinite())
-    weights = [problem.text for problem in not_finite(job.gguf)] if spoilt else []
+    weights = [problem.text for problem in nonfinite_weights(job.gguf)] if spoilt else []
     for spec, run in spoilt:
         origin = first_nonfinite(runner.engine(spec), job.tokens, run.generated, runner.inject())
         count = sum(int(np.count_nonzero(~np.isfinite(array))) for array in (run.logits, *run.values.values()))
@@ -119,7 +119,7 @@ def _sanitizer(runner: ValidationRunner) -> CheckResult:
         measure=SanitizerMeasure(
             len(findings),
             str(runner.simulated[0].choice.options.get("sanitizer", "")),
-            [fact.id for fact in leaned_on(runner.consulted())],
+            [fact.id for fact in assumed_facts(runner.consulted())],
             findings[:FEW],
         ),
         limit=Limit(findings=0),
@@ -145,7 +145,7 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
     if (spoilt := golden_check(subject, reference)) is not None:
         yield spoilt
     run = runner.run(spec, FORWARD, selection=job.selection, steps=job.steps)
-    resynced = _resynced(runner, spec, reference) if job.resync else None
+    resynced = _resynced_run(runner, spec, reference) if job.resync else None
     results = list(node_checks(subject, run, reference, resynced))
     if limit is QUANTISED:
         yield from [*results, quantised_check(subject, run, golden)]
@@ -157,19 +157,21 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
         results.append(decode)
     drift = may_be_drift(results)
     isolated = None
-    if not limit.bits and (drift or job.resync or not _held_to_the_bit(job, spec)):
-        isolated = _isolated(runner, spec, reference, run.generated)
+    if not limit.bits and (drift or job.resync or not _requires_same_bits(job, spec)):
+        isolated = _isolate_layers(runner, spec, reference, run.generated)
         if isolated is not None:
-            isolation_result = isolation_check(subject, isolated, reference, alone_limit(job.gguf.architecture))
+            isolation_result = isolation_check(subject, isolated, reference, solo_limit(job.gguf.architecture))
             if drift and isolation_result.status == "pass":
-                one, other = (_opinion(runner, item, run.generated) for item in ("canonical-1", SECOND_OPINION))
-                results = without_drift(results, one, other, len(job.tokens))
+                one, other = (
+                    _second_reference(runner, item, run.generated) for item in ("canonical-1", SECOND_OPINION)
+                )
+                results = ignore_drift(results, one, other, len(job.tokens))
             results.append(isolation_result)
     if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
         results.append(drawn)
     if digested:
         results.append(_digests(runner, spec, subject))
-    if reference.nodes and (isolated is not None or not _held_to_the_bit(job, spec)):
+    if reference.nodes and (isolated is not None or not _requires_same_bits(job, spec)):
         results.append(_nodes(runner, spec, subject, reference, isolated))
     yield from results
 
@@ -185,7 +187,7 @@ def _digests(runner: ValidationRunner, spec: TierSpec, subject: CheckedPair) -> 
 
 def _selected(job: ValidationJob, label: str) -> bool:
     layer = label.rpartition("-")[2]
-    return job.selection.wants(label, int(layer) if layer.isdigit() else None)
+    return job.selection.selects(label, int(layer) if layer.isdigit() else None)
 
 
 def _nodes(
@@ -202,7 +204,7 @@ def _nodes(
     return nodes_check(subject, job.golden, reference, {"prefill": run}, fed=False)
 
 
-def _held_to_the_bit(job: ValidationJob, spec: TierSpec) -> bool:
+def _requires_same_bits(job: ValidationJob, spec: TierSpec) -> bool:
     """Return whether the reference tier, whose layers are examined, represents this one too."""
     other = job.reference
     return (
@@ -210,7 +212,9 @@ def _held_to_the_bit(job: ValidationJob, spec: TierSpec) -> bool:
     )
 
 
-def _isolated(runner: ValidationRunner, spec: TierSpec, reference: Reference, after: list[int]) -> Isolated | None:
+def _isolate_layers(
+    runner: ValidationRunner, spec: TierSpec, reference: Reference, after: list[int]
+) -> Isolated | None:
     """Run each layer and the head fed by the reference, in both stages. Return None if the reference lacks a
     layer.
     """
@@ -238,10 +242,10 @@ def _isolated(runner: ValidationRunner, spec: TierSpec, reference: Reference, af
         )
         for way in ways
     )
-    return Isolated(batched, stepwise, feeds, len(job.tokens), same_bits=_itself(job, spec).limit.bits)
+    return Isolated(batched, stepwise, feeds, len(job.tokens), same_bits=_self_pair(job, spec).limit.bits)
 
 
-def _opinion(runner: ValidationRunner, ordering: str, after: list[int]) -> CapturedRun:
+def _second_reference(runner: ValidationRunner, ordering: str, after: list[int]) -> CapturedRun:
     """Return the oracle's run for the prompt and these tokens after it."""
     oracle = TierSpec(ORACLE.tier, ordering, f"{ORACLE.tier}:{ordering}")
     job = runner.job
@@ -260,21 +264,21 @@ def _between_tiers(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckRe
         subject = CheckedPair(job.name, other.text, spec.text, limit, job.repro)
         run = runner.run(other, FORWARD, selection=job.selection, steps=job.steps, follow=reference.greedy)
         results = list(
-            node_checks(subject, run, reference, _resynced(runner, other, reference) if job.resync else None)
+            node_checks(subject, run, reference, _resynced_run(runner, other, reference) if job.resync else None)
         )
         results.append(logits_check(subject, run, reference))
         if any(result.status == "fail" for result in results):
-            where = _first_divergent(runner, other, spec, subject)
+            where = _check_first_divergent(runner, other, spec, subject)
             if job.smallest is not None and limit.bits:
                 where = job.smallest(runner, other, reference.greedy, where)
             results.append(where)
         yield from results
-        yield from _two_ways(runner, other, run)
+        yield from _check_both_orders(runner, other, run)
     if spec in job.tiers:
-        yield from _two_ways(runner, spec, first)
+        yield from _check_both_orders(runner, spec, first)
 
 
-def _resynced(runner: ValidationRunner, spec: TierSpec, reference: Reference) -> CapturedRun | None:
+def _resynced_run(runner: ValidationRunner, spec: TierSpec, reference: Reference) -> CapturedRun | None:
     """Run with every layer reading the reference's output of the previous layer. Return None if the reference has
     none.
     """
@@ -287,7 +291,7 @@ def _resynced(runner: ValidationRunner, spec: TierSpec, reference: Reference) ->
     return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
 
 
-def _itself(job: ValidationJob, spec: TierSpec) -> CheckedPair:
+def _self_pair(job: ValidationJob, spec: TierSpec) -> CheckedPair:
     """Compare one tier with itself. The bits must be equal, except for BLAS, which selects its summation order by
     shape.
     """
@@ -295,11 +299,11 @@ def _itself(job: ValidationJob, spec: TierSpec) -> CheckedPair:
     return CheckedPair(job.name, spec.text, spec.text, limit, job.repro)
 
 
-def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[CheckResult]:
+def _check_both_orders(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[CheckResult]:
     """Compare two paths of a tier: the prompt, tapped, and the following tokens one by one, against one untapped
     pass over all but the last token, continued with the last.
     """
-    job, same = runner.job, _itself(runner.job, spec)
+    job, same = runner.job, _self_pair(runner.job, spec)
     prompt, after = len(job.tokens), tapped.generated
     plain = runner.run(
         spec,
@@ -338,7 +342,7 @@ def _between_stages(
     one, other = (
         runner.run(spec, f"every node, {way}", selection=everything, tokens=tokens, prefill=way) for way in ways
     )
-    limit = _itself(runner.job, spec).limit
+    limit = _self_pair(runner.job, spec).limit
     for label, value in one.values.items():
         if label not in other.values:
             continue
@@ -367,10 +371,10 @@ def _untapped_check(subject: CheckedPair, plain: CapturedRun, tapped: CapturedRu
     return same_bits_check(subject, "untapped", "tap", plain, tapped, cause)
 
 
-def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) -> Iterator[CheckResult]:
+def _check_solo(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) -> Iterator[CheckResult]:
     """Check a single tier: two paths through it must agree, and so must another ordering."""
     job = runner.job
-    same = _itself(job, spec)
+    same = _self_pair(job, spec)
     tapped = runner.run(spec, FORWARD, selection=job.selection)
     plain = runner.run(spec, "forward, untapped", selection=None)
     yield _untapped_check(same, plain, tapped)
@@ -386,7 +390,7 @@ def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) ->
         yield logits_check(subject, tapped, reference)
 
 
-def _first_divergent(
+def _check_first_divergent(
     runner: ValidationRunner, spec: TierSpec, against: TierSpec, subject: CheckedPair
 ) -> CheckResult:
     """Return the first node in graph order that diverges from the reference tier, with all nodes captured on

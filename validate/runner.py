@@ -23,7 +23,7 @@ from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.validate import cache
 from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.layers import Input, Layers, transform
-from zinc_rt.validate.nonfinite import holds_nonfinite
+from zinc_rt.validate.nonfinite import has_nonfinite
 from zinc_rt.validate.steps import StepWatch
 from zinc_rt.validate.tiers import TierSpec
 
@@ -144,7 +144,7 @@ class ValidationRunner:
                 )
             if known.cached:
                 self.from_disk[f"{spec.text}: {what}"] = None
-            return self._remember_pass(spec, known, what)
+            return self._cache_pass(spec, known, what)
         self.say(f"{spec.text}: {what}")
         engine = self.engine(spec)
         result = capture(
@@ -161,9 +161,9 @@ class ValidationRunner:
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
-        return self._remember_pass(spec, result, what)
+        return self._cache_pass(spec, result, what)
 
-    def _remember_pass(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
+    def _cache_pass(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
         if what in (FORWARD, REFERENCE):
             self.own_passes.setdefault(spec, run)
         return run
@@ -183,7 +183,7 @@ class ValidationRunner:
 
     def nonfinite(self) -> Iterator[tuple[TierSpec, CapturedRun]]:
         """Return the tiers whose own pass contains a non-finite value."""
-        return ((spec, run) for spec, run in self.own_passes.items() if holds_nonfinite(run))
+        return ((spec, run) for spec, run in self.own_passes.items() if has_nonfinite(run))
 
     def inject(self) -> dict[str, np.ndarray]:
         """Return the values that replace the layers before the first that runs."""

@@ -28,7 +28,7 @@ NAMES = {buffer: name for name, buffer in PARTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class StepMismatch:
     """One difference between a step and the request: `where` is the place in a step's block, or in the state;
     `step` counts from the engine's first.
     """
@@ -53,7 +53,7 @@ class StepWatch(Observer):
     """
 
     engine: Engine | None = None
-    wrong: Wrong | None = None
+    wrong: StepMismatch | None = None
     steps: int = 0
     _bound: dict[int, tuple[Graph, tuple[int, ...], str]] = field(default_factory=dict)
     _asked: deque[int] = field(default_factory=deque)
@@ -96,7 +96,7 @@ class StepWatch(Observer):
         self._position += tokens
         for name, want in (("tokens", tokens), ("sequences", 1), ("rows", tokens)):
             if counts[name] != want:
-                self._note(f"the count of {name}", counts[name], want)
+                self._record_mismatch(f"the count of {name}", counts[name], want)
         expected = {
             "token_id": ids,
             "position": range(first, first + tokens),
@@ -108,14 +108,14 @@ class StepWatch(Observer):
         }
         for name, values in expected.items():
             if name in parts:
-                self._same(name, parts[name], list(values))
+                self._check_equal(name, parts[name], list(values))
         for group in range(len(TABLES)):
             self._table(parts, group, counts[ENTRIES[group]], first, first + tokens)
 
-    def _same(self, name: str, got: np.ndarray, want: list[int]) -> None:
+    def _check_equal(self, name: str, got: np.ndarray, want: list[int]) -> None:
         for index, (saw, expected) in enumerate(zip(got.tolist(), want, strict=False)):
             if saw != expected:
-                self._note(f"{name}[{index}]", saw, expected)
+                self._record_mismatch(f"{name}[{index}]", saw, expected)
                 return
 
     def _table(self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int) -> None:
@@ -137,17 +137,19 @@ class StepWatch(Observer):
             page = self._pages.get((group, index))
             if page is None:
                 problem = "never sent to the device"
-                self._note(f"the page table's entry for slot {self._slot}, place {index}{of}", problem, "a page")
+                self._record_mismatch(
+                    f"the page table's entry for slot {self._slot}, place {index}{of}", problem, "a page"
+                )
                 return
             if page in seen:
                 where = f"the page of slot {self._slot}, place {index}{of}"
-                self._note(where, f"{page}, which place {seen[page]} has", "a page of its own")
+                self._record_mismatch(where, f"{page}, which place {seen[page]} has", "a page of its own")
                 return
             seen[page] = index
 
-    def _note(self, where: str, got: object, want: object) -> None:
+    def _record_mismatch(self, where: str, got: object, want: object) -> None:
         if self.wrong is None:
-            self.wrong = Wrong(self.steps, where, str(got), str(want))
+            self.wrong = StepMismatch(self.steps, where, str(got), str(want))
 
 
 def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 from zinc_rt.backends.base import Finding
 from zinc_rt.cli.output import simulated_note
 from zinc_rt.cli.report import Report
-from zinc_rt.host.facts import leaning
+from zinc_rt.host.facts import dependency_suffix
 from zinc_rt.host.terminal import Column, Page, Table, number
 from zinc_rt.validate.check_result import (
     CheckResult,
@@ -98,10 +98,10 @@ def resync(result: CheckResult) -> str:
 
 def table(results: Sequence[CheckResult]) -> Page:
     """Format the measurements, one row each, followed by the reasons, one line each."""
-    return Page([*_measured(results), *reason_lines(results), *cause_lines(results)])
+    return Page([*_measured_tables(results), *reason_lines(results), *cause_lines(results)])
 
 
-def _measured(results: Sequence[CheckResult]) -> list[Table]:
+def _measured_tables(results: Sequence[CheckResult]) -> list[Table]:
     shown = rows(results)
     if not shown:
         return []
@@ -258,8 +258,8 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
         others = len(reasons) - 1
         more = f" and {others} more reason{'' if others == 1 else 's'}" if others else ""
         parts.append(f"{counts['skip']} skipped ({reasons[0]}{more})")
-    if strict and report.simulated_unasked:
-        parts.insert(0, f"{', '.join(report.simulated_unasked)} simulated without --device sim")
+    if strict and report.simulated_by_default:
+        parts.insert(0, f"{', '.join(report.simulated_by_default)} simulated without --device sim")
     plural = "" if models == 1 else "s"
-    leans = leaning([assumption["id"] for assumption in report.details.get("assumptions", ())])
+    leans = dependency_suffix([assumption["id"] for assumption in report.details.get("assumptions", ())])
     return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{simulated_note(report)}{leans}"

@@ -88,10 +88,10 @@ def validate(
     prompt. `ctx`: context length in tokens. `timeout_seconds`: limit for one step. `cache` False: compute
     results of t_cpu again. `strict`: a skipped check, or a tier simulated without `device="sim"`, fails.
     """
-    from zinc_rt.golden.embedded import embedded
+    from zinc_rt.golden.embedded import embedded_pairs
     from zinc_rt.validate.command import main, validate_models
 
-    named = {pair.model.stem: pair for pair in embedded()}
+    named = {pair.model.stem: pair for pair in embedded_pairs()}
     models = [] if model is None else [model] if isinstance(model, str | os.PathLike) else list(model)
     if len(models) == 1 and golden is None and tokens is None and prompt is None and models[0] in named:
         golden = named[str(models[0])].golden
@@ -354,9 +354,9 @@ def _run(command: Command, words: list[str], work: Callable[[argparse.Namespace]
 
 def _models(model: AnyPath | Sequence[AnyPath] | None) -> list[str]:
     """Return the paths of the models; an embedded model may be given by its name."""
-    from zinc_rt.golden.embedded import embedded
+    from zinc_rt.golden.embedded import embedded_pairs
 
-    named = {pair.model.stem: str(pair.model) for pair in embedded()}
+    named = {pair.model.stem: str(pair.model) for pair in embedded_pairs()}
     models = [] if model is None else [model] if isinstance(model, str | os.PathLike) else list(model)
     return [named.get(os.fspath(model), os.fspath(model)) for model in models]
 

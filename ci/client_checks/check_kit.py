@@ -21,7 +21,7 @@ MESSAGES = [{"role": "user", "content": "Say something."}]
 _done: list[str] = []
 
 
-def ask(path: str, **body: Any) -> Any:
+def post(path: str, **body: Any) -> Any:
     """Send a request to the same server without any client."""
     request = urllib.request.Request(
         f"{URL}{path}", json.dumps({"model": MODEL, **body}).encode(), {"content-type": "application/json"}
@@ -30,9 +30,9 @@ def ask(path: str, **body: Any) -> Any:
         return json.load(answer)
 
 
-def said(max_tokens: int, **body: Any) -> str:
+def answer_text(max_tokens: int, **body: Any) -> str:
     """Return the chat answer to MESSAGES at temperature 0."""
-    answer = ask("/v1/chat/completions", messages=MESSAGES, max_tokens=max_tokens, temperature=0, **body)
+    answer = post("/v1/chat/completions", messages=MESSAGES, max_tokens=max_tokens, temperature=0, **body)
     text: str = answer["choices"][0]["message"]["content"]
     return text
 

@@ -42,7 +42,7 @@ def complete(**body: Any) -> Any:
         return json.load(answer)
 
 
-def came_up() -> bool:
+def is_ready() -> bool:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and running.poll() is None:
         try:
@@ -60,7 +60,7 @@ argv = [sys.executable, str(EXAMPLE), "--replicas", "2", "--tier", "t_cpu", "--c
 with (FOLDER / "ray.log").open("w") as log:
     running = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, start_new_session=True)
 try:
-    check("two replicas come up", came_up(), (FOLDER / "ray.log").read_text()[-2000:])
+    check("two replicas come up", is_ready(), (FOLDER / "ray.log").read_text()[-2000:])
     wanted = ask("/v1/completions", prompt="Once", max_tokens=8, seed=7)["choices"][0]["text"]
     sessions = [f"session {number}" for number in range(6)]
     texts = {complete(prompt="Once", session=session)["choices"][0]["text"] for session in sessions}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import INTERRUPTED, READER_GONE, Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
+from zinc_rt.cli.output import add_json, finish_report, output_stream, simulated_note, start_report
 from zinc_rt.cli.progress import ProgressLine, plain_lines
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
@@ -119,7 +119,7 @@ def _walk(
     out = output_stream(arguments)
     say = partial(print, file=out, flush=True)
     device = describe_device(spec)
-    report = begin(Report("bring-up", device=device), arguments)
+    report = start_report(Report("bring-up", device=device), arguments)
     say(header(device))
     probes = Journal(None if spec.simulated else default_path(), str(device.get("render_path") or ""))
     walks = Journal(folder / "stages.journal", spec.option)
@@ -158,7 +158,7 @@ def _walk(
     say(f"{'send on':<12} zinc-rt bundle --device {spec.option} -o bundle.tar.gz")
     done = sum(result.status in ("pass", "blocked") for result in report.results)
     say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated_note(report)}")
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _run(words: list[str], path: Path, text: str, seconds: float, *, quiet: bool) -> int:
@@ -209,7 +209,7 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
     from zinc_rt.doctor.bringup.stages import STAGES
     from zinc_rt.probes.journal import Journal
 
-    report = begin(Report("bring-up", device={"simulated": spec.simulated}), arguments)
+    report = start_report(Report("bring-up", device={"simulated": spec.simulated}), arguments)
     rows = []
     earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
@@ -226,7 +226,7 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
     terminal.show(terminal.Table(columns, rows, headings=False), out=output_stream(arguments))
     if not earlier:
         terminal.show(f"nothing ran yet on {spec.option}", out=output_stream(arguments))
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _stages(flag: str, given: list[str]) -> set[str]:

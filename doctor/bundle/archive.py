@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import zstandard
 
 from zinc_rt.host.errors import InputError, OutputError, UsageError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.host.input_files import unreadable
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst")
@@ -80,7 +80,7 @@ def write(path: Path, files: Mapping[str, bytes]) -> None:
         packed = zstandard.ZstdCompressor(level=10).compress(tar.getvalue())
     else:
         packed = gzip.compress(tar.getvalue(), mtime=0)
-    write_whole(path, lambda file: file.write(packed))
+    write_atomically(path, lambda file: file.write(packed))
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -> None:

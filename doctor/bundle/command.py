@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError, first_line
@@ -133,7 +133,7 @@ def _make(arguments: argparse.Namespace) -> int:
     report = _report(arguments, "bundle")
     report.device = {"simulated": spec.simulated}
     _result(report, "bundle", measure, artifacts=[str(arguments.out)])
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -147,7 +147,7 @@ def _show(arguments: argparse.Namespace) -> int:
         terminal.show(printable(line), out=output_stream(arguments))
     report = _report(arguments, "bundle show")
     _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_summary(bundle)})
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _diff(arguments: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     report = _report(arguments, "bundle diff")
     _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(differences)})
     report.details = {"differences": [asdict(each) for each in differences]}
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -202,7 +202,7 @@ def _import(arguments: argparse.Namespace) -> int:
             _result(report, str(name), {"bundle": bundle.id, "new": new})
         total = len(store.machines())
     terminal.show(f"store     {path}: {total} bundles", out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _page(arguments: argparse.Namespace) -> int:
@@ -223,7 +223,7 @@ def _page(arguments: argparse.Namespace) -> int:
     )
     report = _report(arguments, "bundle page")
     _result(report, "page", {"bundles": len(machines)}, artifacts=[str(arguments.out)])
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -245,7 +245,7 @@ def _export(arguments: argparse.Namespace) -> int:
     )
     report = _report(arguments, "bundle export")
     _result(report, "kcidb", counts, artifacts=[str(arguments.out)])
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _check_out(path: Path) -> None:
@@ -268,7 +268,7 @@ def _summary(bundle: Any) -> dict[str, Any]:
 def _report(arguments: argparse.Namespace, command: str) -> Report:
     from zinc_rt.cli.report import Report
 
-    return begin(Report(command), arguments)
+    return start_report(Report(command), arguments)
 
 
 def _result(report: Report, name: str, measure: dict[str, Any], **more: Any) -> None:

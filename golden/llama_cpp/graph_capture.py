@@ -126,9 +126,9 @@ class GraphCapture:
         self.lib.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, size_t, size_t]
         self.lib.ggml_backend_tensor_get.restype = None
         self.gelu = ExactGelu(self.lib, self._read) if exact_gelu else None
-        self.callback = llama.ggml_backend_sched_eval_callback(self._seen)  # must outlive the context
+        self.callback = llama.ggml_backend_sched_eval_callback(self._on_tensor)  # must outlive the context
 
-    def _seen(self, tensor: int, ask: bool, _user_data: object) -> bool:
+    def _on_tensor(self, tensor: int, ask: bool, _user_data: object) -> bool:
         """Handle llama.cpp's callback: it asks whether to capture a node, and calls again with the result."""
         try:
             name = self.lib.ggml_get_name(tensor).decode()

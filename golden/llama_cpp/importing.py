@@ -28,7 +28,7 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.draws import record
 from zinc_rt.golden.format import write_golden
 from zinc_rt.golden.llama_cpp.graph_capture import GraphCapture
-from zinc_rt.golden.llama_cpp.tokenizer_texts import tokenized
+from zinc_rt.golden.llama_cpp.tokenizer_texts import tokenize_texts
 from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 
@@ -51,7 +51,7 @@ class NodeValue:
     columns: int
 
 
-def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
+def expected_values(gguf: GGUFFile, context: int) -> list[NodeValue]:
     """Return every value that a tap observes during a prompt pass, in graph order."""
     from zinc_rt.golden.capture import label_of, names_of
 
@@ -67,7 +67,7 @@ def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
     return [NodeValue(names[key], *key, columns[key]) for key in columns if not key[0].startswith(ELSEWHERE)]
 
 
-def matched(
+def match_values(
     values: Sequence[NodeValue], seen: Occurrences, tokens: int, rows: Sequence[int]
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
     """Return llama.cpp's values for these tokens, f32 [R, ...] under this runtime's names, and the names
@@ -140,7 +140,7 @@ def import_llama_cpp(
     architecture = gguf_file.architecture
     kept = KeptPositions(sorted(rows), whole)
     kept.check(len(tokens))
-    values = values_here(gguf_file, context) if rows else []
+    values = expected_values(gguf_file, context) if rows else []
     exact_gelu = architecture.startswith(GELU_ARCHITECTURES)
     suffix = "_deq" if dequantised else "_exactgelu" if exact_gelu else ""
     arrays, about = _run(llama, model, tokens, steps, context, kept, values if not suffix else [])
@@ -244,7 +244,7 @@ def _commit() -> str:
 
 
 @contextmanager
-def _quiet(llama: ModuleType) -> Iterator[list[str]]:
+def _collect_log(llama: ModuleType) -> Iterator[list[str]]:
     """Redirect llama.cpp's log from the terminal to the list."""
     lines: list[str] = []
 
@@ -256,11 +256,11 @@ def _quiet(llama: ModuleType) -> Iterator[list[str]]:
     try:
         yield lines
     finally:
-        llama.llama_log_set(_silence(llama), ctypes.c_void_p(0))
+        llama.llama_log_set(_discard_log(llama), ctypes.c_void_p(0))
 
 
 @cache
-def _silence(llama: ModuleType) -> Callable[..., None]:
+def _discard_log(llama: ModuleType) -> Callable[..., None]:
     """Return a log callback that prints nothing. It is kept alive, because llama.cpp holds it until the process
     ends.
     """
@@ -281,7 +281,7 @@ def _run(
 ) -> tuple[Arrays, dict[str, Any]]:
     """Return the arrays and their metadata. `values`: further values of the rows to capture."""
     with ExitStack() as stack:
-        lines = stack.enter_context(_quiet(llama))
+        lines = stack.enter_context(_collect_log(llama))
         llama.llama_backend_init()
         model_settings = llama.llama_model_default_params()
         model_settings.n_gpu_layers = 0
@@ -307,11 +307,11 @@ def _run(
         arrays: Arrays = {"ids": np.array(tokens, np.int32), "logits": kept.of(logits)}
         arrays |= _continue(logits[-1], len(tokens), steps, decode)
         capture.check()
-        arrays |= _named(capture.arrays, llama.llama_model_n_layer(loaded), kept)
-        nodes, apart = matched(values, capture.seen, len(tokens), kept.rows)
+        arrays |= _name_arrays(capture.arrays, llama.llama_model_n_layer(loaded), kept)
+        nodes, apart = match_values(values, capture.seen, len(tokens), kept.rows)
         drawn = list(kept.rows) or [len(tokens) - 1]
         return arrays | nodes, {
-            "tokenizer": tokenized(llama, llama.llama_model_get_vocab(loaded)),
+            "tokenizer": tokenize_texts(llama, llama.llama_model_get_vocab(loaded)),
             "draws": [draw.as_dict() for draw in record(llama, logits[drawn], drawn)],
             **(_metadata(nodes, apart) if values else {}),
         }
@@ -391,7 +391,7 @@ def _continue(
     }
 
 
-def _named(captured: Arrays, layers: int, kept: KeptPositions) -> Arrays:
+def _name_arrays(captured: Arrays, layers: int, kept: KeptPositions) -> Arrays:
     missing = [
         name for name in (*(f"l_out-{layer}" for layer in range(layers)), "result_norm") if name not in captured
     ]

@@ -26,7 +26,7 @@ TEXTS = (
 )
 
 
-def tokenized(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
+def tokenize_texts(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
     """Return the ids of each text without added special tokens (`plain`) and with them (`special`; special
     tokens in the text are parsed), and the text detokenized from `plain`. Empty if llama.cpp has no
     tokenizer for the vocabulary."""

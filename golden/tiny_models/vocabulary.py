@@ -87,7 +87,7 @@ def _merge_results(merges: list[tuple[str, str]], known: list[str]) -> list[str]
     return [text for text in dict.fromkeys(left + right for left, right in merges) if text not in set(known)]
 
 
-def _filled(tokens: list[str], types: list[int], size: int) -> tuple[list[str], list[int]]:
+def _pad_vocabulary(tokens: list[str], types: list[int], size: int) -> tuple[list[str], list[int]]:
     if len(tokens) > size:
         raise UsageError(f"a vocabulary of {size} tokens is too small, this kind needs at least {len(tokens)}")
     unused = [f"[PAD{index}]" for index in range(len(tokens), size)]
@@ -104,7 +104,7 @@ def byte_level(
     merges = _learn(_words(bytes_[0x20]), size - 256 - len(special))
     texts = bytes_ + _merge_results(merges, bytes_) + list(special)
     types = [NORMAL] * (len(texts) - len(special)) + [CONTROL] * len(special)
-    tokens, types = _filled(texts, types, size)
+    tokens, types = _pad_vocabulary(texts, types, size)
     extra: dict[str, object] = {"ggml.eos_token_id": tokens.index(eos), "ggml.add_bos_token": bos is not None}
     if bos is not None:
         extra["ggml.bos_token_id"] = tokens.index(bos)
@@ -132,7 +132,7 @@ def sentencepiece(
     types = [UNKNOWN if text == "<unk>" else CONTROL for text in first]
     types += [BYTE] * 256 + [NORMAL] * len(body) + [CONTROL] * len(special)
     scores = [0.0] * (len(first) + 256) + [-float(index) for index in range(len(body))]
-    tokens, types = _filled(texts, types, size)
+    tokens, types = _pad_vocabulary(texts, types, size)
     scores += [-1000.0] * (size - len(scores))
     extra: dict[str, object] = {
         "ggml.bos_token_id": tokens.index(bos),
@@ -153,7 +153,7 @@ def gemma4(size: int) -> TinyVocabulary:
     merges = _learn(_words(SPACE), max(0, room))
     body = characters + _merge_results(merges, characters)
     types = [CONTROL, CONTROL, CONTROL, UNKNOWN] + [BYTE] * 256 + [NORMAL] * len(body) + [CONTROL] * len(special)
-    tokens, types = _filled([*first, *BYTES, *body, *special], types, size)
+    tokens, types = _pad_vocabulary([*first, *BYTES, *body, *special], types, size)
     extra: dict[str, object] = {
         "ggml.bos_token_id": 2,
         "ggml.eos_token_id": 1,

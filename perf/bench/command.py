@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models
 
@@ -78,9 +78,9 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.base import findings_of
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings
+    from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report
-    from zinc_rt.engine.devices import not_a_gpus
+    from zinc_rt.engine.devices import non_gpu_reason
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
@@ -104,11 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
     knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
-    report = begin(Report("perf bench"), arguments)
+    report = start_report(Report("perf bench"), arguments)
     with options.open_engine(gguf, arguments, knobs, slots=max(arguments.slots)) as engine:
         load.check(engine.limits.ctx)
         describe_run(report, engine)
-        if caveat := not_a_gpus(engine.backend.device):
+        if caveat := non_gpu_reason(engine.backend.device):
             report.shortcuts.append(caveat)
         sampler = Sampler()
         report.details |= {
@@ -121,20 +121,20 @@ def run(arguments: argparse.Namespace) -> int:
             "machine": machine(),
         }
         _measure(engine, report, sampler, theirs, loads, arguments.vs)
-        describe_ran(report, engine, _drawn(report))
+        describe_executed(report, engine, _draw_counts(report))
         report.details["samples"] = sampler.samples
         findings = findings_of(engine.backend)
         report.details["findings"] = [finding.text for finding in findings]
     report.model = describe_model(gguf)
-    report.details["predicted"] = _predicted(report, arguments.model)
+    report.details["predicted"] = _predicted_detail(report, arguments.model)
     _show(report, out)
     fail_for_findings(report, findings, arguments.model)
     if arguments.history:
         terminal.show(record(arguments.history, report, figures_of), out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
-def _predicted(report: Report, model: str) -> dict[str, Any]:
+def _predicted_detail(report: Report, model: str) -> dict[str, Any]:
     """Predict the speed for the card that ran, else for an R9700, to compare with the measurement. Return a reason
     if there is no prediction.
     """
@@ -163,11 +163,11 @@ def _predicted(report: Report, model: str) -> dict[str, Any]:
 
 def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, loads: Any, command: str) -> None:
     from zinc_rt.perf.bench.runs import against, alternate, results, runs
-    from zinc_rt.perf.bench.scaling import in_turns, scaling_results
+    from zinc_rt.perf.bench.scaling import run_in_turns, scaling_results
 
     tier, load = engine.backend.spec.tier, loads[0]
     if len(loads) > 1:
-        report.results += scaling_results(in_turns(engine, loads, sampler), loads, tier, sampler)
+        report.results += scaling_results(run_in_turns(engine, loads, sampler), loads, tier, sampler)
         return
     if theirs is None:
         *_, timed = runs(engine, load, sampler)
@@ -177,7 +177,7 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
     report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
 
 
-def _drawn(report: Report) -> DrawCounts:
+def _draw_counts(report: Report) -> DrawCounts:
     """Return the counts of drawn tokens. The host takes the most likely of a prompt's last logits; the device
     draws every other token.
     """

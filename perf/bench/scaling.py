@@ -13,7 +13,7 @@ from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.machine import Sampler
 
 
-def in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -> list[TimedRuns]:
+def run_in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -> list[TimedRuns]:
     """Return the timed runs of each load: the first run of every load, then the second of every load."""
     *_, timed = zip(*(runs(engine, load, sampler) for load in loads), strict=True)
     return list(timed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import options
 from zinc_rt.cli.observer import observer_of
-from zinc_rt.cli.output import begin, finish, output_stream, simulated_note
+from zinc_rt.cli.output import finish_report, output_stream, simulated_note, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     if arguments.list:
         return _list(arguments)
-    return finish(evaluate_milestones(arguments), arguments)
+    return finish_report(evaluate_milestones(arguments), arguments)
 
 
 def evaluate_milestones(arguments: argparse.Namespace) -> GateReport:
@@ -130,7 +130,7 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
         models=_files(arguments.models),
     )
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
-    begin(report, arguments)
+    start_report(report, arguments)
     with Lab(
         device=arguments.device, model=arguments.model, settings=settings, observer=observer_of(arguments)
     ) as lab:
@@ -139,7 +139,7 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
             for result in evaluate(milestone, lab, given, only=arguments.only):
                 report.results.append(result)
                 _print(result, out)
-        report.device = lab.described()
+        report.device = lab.describe_device()
     report.details = {
         "milestones": [each.id for each in requested],
         "only": arguments.only,
@@ -187,7 +187,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.gate.milestones import milestones
 
     out = output_stream(arguments)
-    report = begin(Report("perf gate"), arguments)
+    report = start_report(Report("perf gate"), arguments)
     for milestone in milestones():
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for each in milestone.criteria:
@@ -206,4 +206,4 @@ def _list(arguments: argparse.Namespace) -> int:
             )
         for note in milestone.notes:
             terminal.show(f"  note: {note}", out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)

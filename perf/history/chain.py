@@ -93,7 +93,7 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
             known = _parse(text)
             if known.problem:
                 raise InputError(f"{path}: {known.problem}", next="start another file; this one stays as it is")
-            entry = _sealed(known, kind, report, figures)
+            entry = _sealed_row(known, kind, report, figures)
             file.write(("" if not text or text.endswith("\n") else "\n") + json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -137,7 +137,9 @@ def _parse(text: str) -> History:
     return History(tuple(entries))
 
 
-def _sealed(known: History, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> dict[str, Any]:
+def _sealed_row(
+    known: History, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]
+) -> dict[str, Any]:
     row = {
         "schema": SCHEMA,
         "sequence": len(known.entries) + 1,

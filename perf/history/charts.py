@@ -6,7 +6,7 @@ import html
 from pathlib import Path
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.perf.history.trends import Series
 
 WIDTH, HEIGHT = 640, 150
@@ -61,7 +61,7 @@ def write_plot(path: Path, every: list[Series]) -> None:
     if path.suffix == ".html":
         body = "".join(f"<h3>{html.escape(series.title)}</h3>{svg(series)}" for series in every)
         page = f'<!doctype html><meta charset="utf-8"><title>zinc-rt history</title><body>{body}'
-        write_whole(path, lambda file: file.write(page.encode()))
+        write_atomically(path, lambda file: file.write(page.encode()))
         return
     if path.suffix != ".png":
         raise UnsupportedError(f"{path}: plots are .html or .png")
@@ -81,4 +81,4 @@ def write_plot(path: Path, every: list[Series]) -> None:
             axes.axvline(
                 change.index + 0.5, linestyle="--", color=WORSE if change == series.regression() else FAINT
             )
-    write_whole(path, lambda file: figure.savefig(file, format="png"))
+    write_atomically(path, lambda file: figure.savefig(file, format="png"))

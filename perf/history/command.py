@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table, number
 
@@ -74,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
         entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
         terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)
     known = read(arguments.history)
-    report = begin(Report("perf history", details={"head": known.head, "entries": len(known.entries)}), arguments)
+    report = start_report(
+        Report("perf history", details={"head": known.head, "entries": len(known.entries)}), arguments
+    )
     report.results.append(
         Result(
             "chain",
@@ -106,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     verdict = f"the chain is broken: {known.problem}" if known.problem else f"{len(known.entries)} entries"
     terminal.show(f"head      {known.head}", out=out)
     terminal.show(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _rows(series: Series) -> list[list[str]]:

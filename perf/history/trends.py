@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.report import import_pandas
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.perf.history.chain import LOWER_IS_BETTER, HistoryEntry
 from zinc_rt.perf.intervals import LevelChange, change_points
 
@@ -78,5 +78,5 @@ def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> 
         table = table.drop(columns=sorted(others & set(table.columns)))
         table = table.dropna(subset=[figure]) if figure in table.columns else table.iloc[:0]
     text = table.to_csv(index=False)
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode()))
     return len(table)

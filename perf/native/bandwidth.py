@@ -104,6 +104,6 @@ class Bandwidth:
         return float(np.median(seconds)) / EMPTY_NODES * 1e6 if len(seconds) >= EMPTY_COUNTED else None
 
 
-def moved(readings: Sequence[float]) -> float:
+def has_settled(readings: Sequence[float]) -> float:
     """Return (largest - smallest) / largest."""
     return (max(readings) - min(readings)) / max(readings)

@@ -28,7 +28,7 @@ from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp
 from zinc_rt.perf.native.memory import engine_memory
-from zinc_rt.perf.native.paired import LOAD_BESIDE_US, Conditions, blocked, paired
+from zinc_rt.perf.native.paired import LOAD_BESIDE_US, Conditions, blocking_reason, pair_results
 from zinc_rt.perf.structure.lab import prompt_of
 
 C1, Q8 = "canonical-1", "canonical-1-q8"
@@ -246,7 +246,7 @@ def _results(
         if of != ordering:
             continue
         theirs = {n: s for n, s in samples.theirs.get(figure, {}).items() if len(s) == len(ours)}
-        measure = paired(ours, theirs)
+        measure = pair_results(ours, theirs)
         if figure == "decode":
             weights = sum(row.read_bytes for row in decode_traffic(engine.graph("decode"), position=0))
             share = weights * max(ours) / (max(samples.read_gbs) * 1e9)
@@ -255,7 +255,7 @@ def _results(
         if known:
             measure |= {"oracle": known, "oracle_ratio": max(ours) / max(known)}
         problem = "" if theirs else samples.peer_problem or "llama.cpp gave no figure in every round"
-        reason = blocked(conditions, bench.rounds, problem, needs_peer=True)
+        reason = blocking_reason(conditions, bench.rounds, problem, needs_peer=True)
         measure["conditions"] = asdict(conditions)
         name = f"{case.model}/{ordering}/{figure}"
         yield Result(

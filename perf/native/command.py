@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt.cli.output import begin, output_stream
+from zinc_rt.cli.output import output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from zinc_rt.cli import options
     from zinc_rt.cli.describe import describe_model
-    from zinc_rt.cli.output import finish
+    from zinc_rt.cli.output import finish_report
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.machine import host
@@ -73,11 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.synthetic import cached
 
     check_writable(report=arguments.json)
-    chosen, threads = _chosen(arguments), _threads(arguments)
+    chosen, threads = _select_cases(arguments), _threads(arguments)
     knobs, out = options.settings(), output_stream(arguments)
     bandwidth = Bandwidth()
     peer, problem = _peer(arguments)
-    report = begin(Report("perf native", shortcuts=knobs.clamps()), arguments)
+    report = start_report(Report("perf native", shortcuts=knobs.clamps()), arguments)
     one, all_ = bandwidth.read_gbs(1), bandwidth.read_gbs(threads)
     report.details = {
         "code": runtime_version(),
@@ -105,10 +105,10 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.show(_verdict(report), out=out)
     if arguments.history:
         terminal.show(record(arguments.history, report, _speeds), out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
-def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
+def _select_cases(arguments: argparse.Namespace) -> list[NativeCase]:
     from zinc_rt.host.errors import UsageError
     from zinc_rt.perf.native.bench import CASES
 
@@ -133,7 +133,7 @@ def _threads(arguments: argparse.Namespace) -> int:
 
 def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
     """Return llama.cpp, or the reason why there is none. A folder given by the user must contain it."""
-    from zinc_rt.cli.options import say
+    from zinc_rt.cli.options import print_status
     from zinc_rt.perf.native.llama_cpp import NoPeer, build, find
 
     if arguments.llama == "none":
@@ -141,9 +141,9 @@ def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
     if arguments.llama:
         return find(Path(arguments.llama)), ""
     try:
-        return find() or build(say), ""
+        return find() or build(print_status), ""
     except NoPeer as error:
-        say(str(error))
+        print_status(str(error))
         return None, str(error).partition("\n")[0]
 
 
@@ -152,13 +152,13 @@ def _bench(
 ) -> NativeBench:
     import os
 
-    from zinc_rt.cli.options import say
+    from zinc_rt.cli.options import print_status
     from zinc_rt.perf.native.bench import NativeBench
 
     def look() -> tuple[float, float]:
         return bandwidth.read_gbs(threads), os.getloadavg()[0]
 
-    return NativeBench(arguments.tier, threads, arguments.rounds, peer, problem, look, say)
+    return NativeBench(arguments.tier, threads, arguments.rounds, peer, problem, look, print_status)
 
 
 def _device(tier: str) -> dict[str, Any]:

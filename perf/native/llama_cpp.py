@@ -97,7 +97,7 @@ class LlamaCpp:
             if result.returncode == -signal.SIGILL and number + 1 < len(self.bins):
                 continue  # it announces instructions that this machine does not run
             if result.returncode != 0:
-                reason = _died(result.returncode)
+                reason = _exit_text(result.returncode)
                 raise InputError(f"{' '.join(command)}: {reason}: {result.stderr.strip()[-300:]}")
             if not both:
                 self.said.append({"command": [program, *words], "stdout": result.stdout[:OUTPUT_BYTES]})
@@ -132,11 +132,11 @@ def parse_batched(text: str) -> float:
 def find(folder: Path | None = None) -> LlamaCpp | None:
     """Return the programs in `folder`, or in the folder to which `build` installs them."""
     if folder is not None:
-        bins = [item for item in (folder, folder / "bin") if _whole(item)]
+        bins = [item for item in (folder, folder / "bin") if _is_complete(item)]
         if not bins:
             raise NoPeer(f"{folder}: no {' and '.join(TARGETS)} in it", next="name the folder that holds both")
         return LlamaCpp((bins[0],))
-    bins = [item for item in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _whole(item)]
+    bins = [item for item in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _is_complete(item)]
     return LlamaCpp(tuple(bins)) if bins else None
 
 
@@ -159,7 +159,7 @@ def build(say: Callable[[str], None]) -> LlamaCpp:
     source = _source(say)
     say("building llama-bench and llama-batched-bench, some 10 CPU minutes, once ...")
     _compile(source, home() / "build", CMAKE)
-    if _amx():  # announced; where it does not run, the programs die of an illegal instruction
+    if _has_amx():  # announced; where it does not run, the programs die of an illegal instruction
         _compile(source, home() / "build-no-amx", [*CMAKE, *NO_AMX])
     built = find()
     if built is None:
@@ -198,18 +198,18 @@ def _call(command: Sequence[str], environment: dict[str, str] | None = None) -> 
         raise NoPeer(f"{' '.join(command[:4])} ... failed: {output}", next="--llama FOLDER names another build")
 
 
-def _whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     return all((folder / name).is_file() for name in TARGETS)
 
 
-def _amx() -> bool:
+def _has_amx() -> bool:
     try:
         return "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
         return False
 
 
-def _died(code: int) -> str:
+def _exit_text(code: int) -> str:
     try:
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
     except ValueError:

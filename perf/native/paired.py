@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.perf.native.bandwidth import moved
+from zinc_rt.perf.native.bandwidth import has_settled
 
 MIN_ROUNDS = 5
 MOVED = 0.10  # of read bandwidth, between rounds
@@ -32,9 +32,9 @@ class Conditions:
     def noise(self) -> str:
         """Return why a ratio is unreliable; empty if it is reliable."""
         reasons = []
-        if moved(self.read_gbs) > MOVED:
+        if has_settled(self.read_gbs) > MOVED:
             reasons.append(
-                f"read bandwidth moved by {moved(self.read_gbs):.0%} between rounds "
+                f"read bandwidth moved by {has_settled(self.read_gbs):.0%} between rounds "
                 f"({min(self.read_gbs):.1f} to {max(self.read_gbs):.1f} GB/s), allowed {MOVED:.0%}"
             )
         allowed = self.threads + LOAD_BESIDE_US
@@ -53,7 +53,7 @@ def ratio(ours: Sequence[float], theirs: Speeds) -> float:
     return max(ours) / max(theirs[best_setting(theirs)])
 
 
-def paired(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
+def pair_results(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
     """Return the measure of a result: samples and derived figures. `theirs` is {} without a baseline."""
     measure: dict[str, Any] = {
         "tokens_per_second": max(ours),
@@ -76,7 +76,7 @@ def paired(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
     return measure
 
 
-def blocked(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
+def blocking_reason(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
     """Return every reason why a result cannot get a verdict; empty if it can."""
     reasons = [conditions.noise()]
     if rounds < MIN_ROUNDS:

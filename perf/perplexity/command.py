@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.base import findings_of
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings
+    from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import SIMULATED
@@ -83,24 +83,24 @@ def _body(arguments: argparse.Namespace) -> int:
         if not arguments.max_kl >= 0:
             raise UsageError(f"--max-kl {arguments.max_kl:g}: expected nats, 0 or more")
     knobs, out = options.settings(), output_stream(arguments)
-    report = begin(Report("perplexity"), arguments)
+    report = start_report(Report("perplexity"), arguments)
     with ExitStack() as opened:
         base_file = opened.enter_context(BaseLogits(arguments.kl_base)) if arguments.kl_base else None
         gguf = options.read_model(arguments.model)
         ctx = _ctx(arguments, gguf, base_file)
         tokens, bos, origin = _tokens(arguments, gguf, base_file)
-        parts = scoring.chunks(tokens, ctx, bos=bos, maximum=_most(arguments, base_file))
+        parts = scoring.chunks(tokens, ctx, bos=bos, maximum=_max_chunks(arguments, base_file))
         _check_base(base_file, tokens, ctx, parts)
         arguments.ctx = ctx
         engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
         if base_file is not None:
             _check_vocabulary(base_file, engine.model.vocab, gguf)
         base: Rows | None = base_file
-        beside = _beside(base_file)
+        beside = _reference_name(base_file)
         if arguments.against:
-            other = opened.enter_context(_other(gguf, arguments, knobs))
+            other = opened.enter_context(_other_engine(gguf, arguments, knobs))
             base, beside = scoring.rows_from(other, parts), _name(other)
-        rows = scoring.scored(ctx) * len(parts)
+        rows = scoring.scored_tokens(ctx) * len(parts)
         count = len(parts)
         terminal.show(
             f"{gguf.path.name}  {gguf.architecture} on {_name(engine)}\n"
@@ -127,7 +127,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
             scores = scoring.score(engine, parts, base=base, keep=keep, chunk_done=done)
         describe_run(report, engine)
-        describe_ran(report, engine)
+        describe_executed(report, engine)
         findings = findings_of(engine.backend)
         simulated = [item for item in (engine.backend.device.simulated, "(simulated)" in beside) if item]
     if simulated:
@@ -142,7 +142,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if arguments.save_base:
         terminal.show(f"wrote     {arguments.save_base}: {rows} rows", out=out)
     fail_for_findings(report, findings, arguments.model)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
@@ -172,14 +172,14 @@ def _tokens(
         return base.tokens, bos, f"the text of {arguments.kl_base}"
     tokenizer = Tokenizer.from_metadata(gguf.metadata)
     for warning in tokenizer.warnings:
-        options.say(f"tokenizer {warning}")
+        options.print_status(f"tokenizer {warning}")
     path = arguments.text or str(CORPUS)
     text = read_text("-") if path == "-" else read_file(path)
     origin = "stdin" if path == "-" else Path(path).name
     return tokenizer.encode(text, parse_special=False), tokenizer.bos_id if tokenizer.add_bos else None, origin
 
 
-def _most(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
+def _max_chunks(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
     """Return the number of chunks to read, limited by the base."""
     if base is None:
         return None if arguments.chunks is None else int(arguments.chunks)
@@ -224,14 +224,14 @@ def _check_vocabulary(base: BaseLogits, vocab: int, gguf: GGUFFile) -> None:
     raise UsageError(f"{base.path}: {wrong}", next="make the base with a model of the same vocabulary")
 
 
-def _beside(base: BaseLogits | None) -> str:
+def _reference_name(base: BaseLogits | None) -> str:
     if base is None:
         return ""
     simulated = " (simulated)" if base.meta.get("simulated") else ""
     return f"{base.meta.get('model')} on {base.meta.get('tier')}{simulated}, {base.meta.get('ordering')}"
 
 
-def _other(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
+def _other_engine(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
     """Open another tier at the same context. Options that only one of the two accepts are the first's."""
     from zinc_rt.backends import registry
 

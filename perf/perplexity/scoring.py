@@ -31,7 +31,7 @@ class TextChunk:
     targets: np.ndarray  # i32
 
 
-def scored(ctx: int) -> int:
+def scored_tokens(ctx: int) -> int:
     """Return the number of scored predictions of a chunk: those of the second half, except the last token's."""
     return ctx - ctx // 2 - 1
 

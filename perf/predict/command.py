@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.backends.registry import AMD_ORDERINGS
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models, context_length
 from zinc_rt.host.settings import Experts
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
-    return finish(predict_models(arguments), arguments)
+    return finish_report(predict_models(arguments), arguments)
 
 
 def predict_models(arguments: argparse.Namespace) -> Report:
@@ -113,7 +113,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
     if arguments.dispatches < 0:
         raise UsageError(f"--dispatches {arguments.dispatches}: expected 0 or more rows")
-    report, out = begin(Report("perf predict"), arguments), output_stream(arguments)
+    report, out = start_report(Report("perf predict"), arguments), output_stream(arguments)
     report.details |= {"code": runtime_version()}
     report.ordering = arguments.ordering
     if len(arguments.models) > 1:

@@ -29,7 +29,7 @@ from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
-from zinc_rt.model.sample_graph import CURSOR, SampleForm, sampled
+from zinc_rt.model.sample_graph import CURSOR, SampleForm, add_sampling
 from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works, instructions_a_byte
 from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.pm4.generation import generation_of
@@ -110,7 +110,7 @@ def work_of(
     limits = SequenceLimits(ctx=ctx)
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
-    graph = sampled(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
+    graph = add_sampling(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
     capacity = capacity_of((tokens, 1, 1))
     if rows.fuses and not plain:
         graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ordering) is None)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli import options
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models
 
@@ -77,10 +77,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.base import findings_of
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings
+    from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
-    from zinc_rt.engine.devices import not_a_gpus
+    from zinc_rt.engine.devices import non_gpu_reason
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
@@ -97,16 +97,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--layers {arguments.layers}: a profile begins at layer 0", next=f"--layers 0:{layers.last}"
         )
-    report = begin(Report("perf profile"), arguments)
+    report = start_report(Report("perf profile"), arguments)
     with options.open_engine(gguf, arguments, knobs, transform=transform(layers)) as engine:
         load.check(engine.limits.ctx)
         with progress(2 * load.steps + 2, "profile", "step") as advance:
             measured = measure(engine, load, advance=advance)
         describe_run(report, engine)
-        describe_ran(report, engine)
+        describe_executed(report, engine)
         findings = findings_of(engine.backend)
         limit_gbs, limit_from = _bandwidth(arguments.bandwidth, engine, knobs)
-        simulated, caveat = engine.backend.device.simulated, not_a_gpus(engine.backend.device)
+        simulated, caveat = engine.backend.device.simulated, non_gpu_reason(engine.backend.device)
     if caveat:
         report.shortcuts.append(caveat)
     if not layers.whole:
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )
     fail_for_findings(report, findings, arguments.model)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _check_bandwidth(given: str | None) -> None:

@@ -171,7 +171,7 @@ def profile(measured: MeasuredSteps, by: str) -> Profile:
             row.calls += 1
             row.nanoseconds += nanoseconds
             row.launch_ns += launch
-    for node, kernel in _longest(measured.steps):
+    for node, kernel in _longest_dispatches(measured.steps):
         row = rows[_name(node, kernel, by)]
         if row.bytes is not None:
             row.bytes += traffic.get(id(node), 0)
@@ -182,7 +182,7 @@ def profile(measured: MeasuredSteps, by: str) -> Profile:
         len(measured.steps),
         step_ns,
         host_ns,
-        tuple(dict.fromkeys(_wrong(measured.steps))),
+        tuple(dict.fromkeys(_implausible_readings(measured.steps))),
     )
 
 
@@ -210,7 +210,7 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
     return f"layer {layer[1]}" if layer else name
 
 
-def _longest(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
+def _longest_dispatches(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
     """Return each node with the kernel of its longest dispatch, to which its bytes are attributed."""
     longest: dict[int, tuple[int, Node, str]] = {}
     for dispatch in steps[0].times.dispatches:
@@ -235,7 +235,7 @@ def _traffic(measured: MeasuredSteps) -> dict[int, int]:
     }
 
 
-def _wrong(steps: Iterable[TimedStep]) -> Iterator[str]:
+def _implausible_readings(steps: Iterable[TimedStep]) -> Iterator[str]:
     for step in steps:
         yield from step.times.wrong()
         if step.times.span_ns > CLOCKS_APART * step.nanoseconds:
@@ -245,7 +245,7 @@ def _wrong(steps: Iterable[TimedStep]) -> Iterator[str]:
             )
 
 
-def placed_ns(step: TimedStep) -> int:
+def located_ns(step: TimedStep) -> int:
     """Return the offset from the step's clock to the host's monotonic one. A device's clock is aligned so that its
     last timestamp is when the host saw the end; any further waiting appears before it.
     """
@@ -270,12 +270,12 @@ def timeline(measured: MeasuredSteps, where: str) -> dict[str, Any]:
         start = (step.began_ns - first.began_ns) * NANO
         about = {"step": number, "tokens": measured.tokens}
         events.append(slice_seconds(f"step {number}", HOST, start, step.nanoseconds * NANO, about))
-        events += dispatch_slices(_placed(step, first.began_ns), QUEUES, {"step": number})
+        events += dispatch_slices(_place_dispatches(step, first.began_ns), QUEUES, {"step": number})
     return document(events, {"clock": first.times.clock, "simulated": first.times.simulated})
 
 
-def _placed(step: TimedStep, zero_ns: int) -> list[tuple[str, str, float, float]]:
-    shift = placed_ns(step) - zero_ns
+def _place_dispatches(step: TimedStep, zero_ns: int) -> list[tuple[str, str, float, float]]:
+    shift = located_ns(step) - zero_ns
     return [
         (
             "" if dispatch.node is None else node_title(dispatch.node),

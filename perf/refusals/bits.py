@@ -30,7 +30,7 @@ def bits(case: OfferedReport) -> str | None:
         if other.command != "validate" or other.model_digests != case.evidence.model_digests:
             continue
         try:
-            problem = not_proof(case, other)
+            problem = proof_problem(case, other)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             problem = f"cannot be read as a report of zinc-rt validate: {error!r}"
         if problem is None:
@@ -49,25 +49,25 @@ def clamps(evidence: ReportFile) -> list[str]:
     return shortcuts + [f"{name} is not recorded" for name in CLAMPS if name not in settings]
 
 
-def not_proof(case: OfferedReport, other: ReportFile) -> str | None:
+def proof_problem(case: OfferedReport, other: ReportFile) -> str | None:
     """Return why this validation is no evidence for that speed, or None if it is."""
     tier = case.criterion.tier
     devices = other.details.get("devices", {})
     if tier not in devices:
         return f"{tier} was not validated"
     for problem in (
-        _elsewhere(case, other, devices[tier]),
-        _other_ordering(case, other, devices),
-        _other_code(case, other),
-        _not_whole(case, other),
-        _not_equal(case, other),
+        _other_device_problem(case, other, devices[tier]),
+        _other_ordering_problem(case, other, devices),
+        _other_code_problem(case, other),
+        _partial_run_problem(case, other),
+        _inequality_problem(case, other),
     ):
         if problem:
             return problem
     return None
 
 
-def _elsewhere(case: OfferedReport, other: ReportFile, device: Mapping[str, Any]) -> str | None:
+def _other_device_problem(case: OfferedReport, other: ReportFile, device: Mapping[str, Any]) -> str | None:
     ours = case.evidence.device
     if parts := [part for part in DEVICE if device.get(part) != ours.get(part)]:
         return f"on another device: {parts[0]} differs"
@@ -79,7 +79,7 @@ def _elsewhere(case: OfferedReport, other: ReportFile, device: Mapping[str, Any]
     return None
 
 
-def _other_ordering(case: OfferedReport, other: ReportFile, devices: Mapping[str, Any]) -> str | None:
+def _other_ordering_problem(case: OfferedReport, other: ReportFile, devices: Mapping[str, Any]) -> str | None:
     ours = case.evidence.report.get("ordering")
     if ours not in ORDERINGS:
         return f"the speed is in {ours}, which defines no bits"
@@ -90,7 +90,7 @@ def _other_ordering(case: OfferedReport, other: ReportFile, devices: Mapping[str
     return None
 
 
-def _other_code(case: OfferedReport, other: ReportFile) -> str | None:
+def _other_code_problem(case: OfferedReport, other: ReportFile) -> str | None:
     if other.details.get("code") != case.given.code_version:
         return "of other code"
     if case.given.history is not None and not case.given.history.holds(other.digest):
@@ -102,7 +102,7 @@ def _other_code(case: OfferedReport, other: ReportFile) -> str | None:
     return None
 
 
-def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
+def _partial_run_problem(case: OfferedReport, other: ReportFile) -> str | None:
     """Require every layer, in prefill and in decode."""
     ours, theirs = case.evidence.report["model"], other.report["model"]
     if parts := [name for name in SHAPE if name not in theirs or ours.get(name) != theirs[name]]:
@@ -113,7 +113,7 @@ def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
         return f"layers {job['layers'][0]} to {job['layers'][1]} of {layers} were validated"
     if number(job["steps"], "steps") < 1:
         return "no decoded token was validated"
-    mine = _of_tier(case, other)
+    mine = _tier_results(case, other)
     seen = [int(match[1]) for r in mine if r["kind"] == "layer" and (match := LAYER.fullmatch(_label(r)))]
     logits = [r for r in mine if r["kind"] == "logits"]
     if not seen or not logits:
@@ -126,8 +126,8 @@ def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
     return None
 
 
-def _not_equal(case: OfferedReport, other: ReportFile) -> str | None:
-    for item in _of_tier(case, other):
+def _inequality_problem(case: OfferedReport, other: ReportFile) -> str | None:
+    for item in _tier_results(case, other):
         measured = item["measure"]
         same = measured.get("equal_bits", True if item["kind"] == "experts" else None)
         if item["status"] != "pass" or item["limit"].get("bits") is not True or same is not True:
@@ -139,7 +139,7 @@ def _not_equal(case: OfferedReport, other: ReportFile) -> str | None:
     return None
 
 
-def _of_tier(case: OfferedReport, other: ReportFile) -> list[Mapping[str, Any]]:
+def _tier_results(case: OfferedReport, other: ReportFile) -> list[Mapping[str, Any]]:
     tier = case.criterion.tier
     return [r for r in other.results if r["tier"] == tier and r["reference"] == registry.ORACLE]
 

@@ -19,8 +19,8 @@ from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, RefusalRule, ag
 from zinc_rt.perf.history.chain import HistoryEntry
 from zinc_rt.perf.refusals.bits import bits, clamps
 from zinc_rt.perf.refusals.model import ceiling, digest, model
-from zinc_rt.perf.refusals.numbers import numbers, when
-from zinc_rt.perf.refusals.timed import cpu_peer, here, samples, shape
+from zinc_rt.perf.refusals.numbers import check_time, numbers
+from zinc_rt.perf.refusals.timed import check_device, cpu_peer, samples, shape
 
 SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding differently
 
@@ -48,16 +48,16 @@ def peer(case: OfferedReport) -> str | None:
             objection = KNOWN[name](text)
         except InputError as error:
             return f"output {location} is {error.what if hasattr(error, 'what') else error}"
-        if problem := _unlike(case, objection):
+        if problem := _peer_mismatch(case, objection):
             return f"{name}, run {location}: {problem}"
         if not agrees(number(pair[1], "their speed"), objection.tokens_per_second):
             return (
                 f"run {location} is put down as {pair[1]:g} tok/s, {name} printed {objection.tokens_per_second:g}"
             )
-    return _ours(case, measure)
+    return _check_our_run(case, measure)
 
 
-def _unlike(case: OfferedReport, peer_run: PeerRun) -> str | None:
+def _peer_mismatch(case: OfferedReport, peer_run: PeerRun) -> str | None:
     """Require the same model on the same card, as many tokens, and a named build."""
     model, criterion = case.evidence.report["model"], case.criterion
     if not peer_run.version:
@@ -79,7 +79,7 @@ def _unlike(case: OfferedReport, peer_run: PeerRun) -> str | None:
     return None
 
 
-def _ours(case: OfferedReport, measure: Any) -> str | None:
+def _check_our_run(case: OfferedReport, measure: Any) -> str | None:
     decoded = case.evidence.result("decode")
     rates = speeds(decoded["measure"]) if decoded is not None else []
     ours = [pair[0] for pair in measure["pairs"]]
@@ -184,15 +184,15 @@ def _workload(case: OfferedReport) -> str | None:
     return None
 
 
-def _stale(case: OfferedReport) -> str | None:
+def _check_stale(case: OfferedReport) -> str | None:
     """Reject a report of other code, or of another time than its record."""
     code = case.evidence.details.get("code")
     if code != case.given.code_version:
         return f"stale: measured of code {str(code)[:12]}, this is {case.given.code_version[:12]}"
-    return when(case)
+    return check_time(case)
 
 
-def _edited(case: OfferedReport) -> str | None:
+def _check_edited(case: OfferedReport) -> str | None:
     history = case.given.history
     if history is None:
         return "no history: zinc-rt perf bench --history records a report, gate --history checks it"
@@ -235,10 +235,10 @@ def _drift(case: OfferedReport) -> str | None:
     heat = [float(s["gpu_temperature_c"]) for s in samples if s.get("gpu_temperature_c")]
     if len(clocks) < MIN_RUNS or len(heat) < MIN_RUNS:
         return "no samples of clock and temperature: drift cannot be excluded"
-    first, last = _thirds(clocks)
+    first, last = _outer_thirds(clocks)
     if abs(first - last) > CLOCK_DRIFT * statistics.median(clocks):
         return f"clock drift: {first:.0f} MHz at first, {last:.0f} MHz at last"
-    cool, hot = _thirds(heat)
+    cool, hot = _outer_thirds(heat)
     if hot - cool > WARMING_C:
         return f"thermal drift: {cool:.0f} °C at first, {hot:.0f} °C at last, warm up longer"
     return None
@@ -281,7 +281,7 @@ def _runs(case: OfferedReport, id_: str) -> list[Any]:
     return list(result.get("measure", {}).get("runs", [])) if result else []
 
 
-def _thirds(values: Sequence[float]) -> tuple[float, float]:
+def _outer_thirds(values: Sequence[float]) -> tuple[float, float]:
     """Return the medians of the first and the last third."""
     part = max(1, len(values) // 3)
     return statistics.median(values[:part]), statistics.median(values[-part:])
@@ -298,8 +298,8 @@ RULES: Mapping[str, RefusalRule] = {
     "digest": digest,
     "model": model,
     "bits": bits,
-    "stale": _stale,
-    "edited": _edited,
+    "stale": _check_stale,
+    "edited": _check_edited,
     "head": _head,
     "numbers": numbers,
     "ceiling": ceiling,
@@ -310,10 +310,10 @@ RULES: Mapping[str, RefusalRule] = {
 AGAINST: Mapping[str, RefusalRule] = {"peer": peer}  # of a criterion that names another program
 TIMED_RULES: Mapping[str, RefusalRule] = {
     "shortcuts": _shortcuts,
-    "stale": _stale,
-    "edited": _edited,
+    "stale": _check_stale,
+    "edited": _check_edited,
     "head": _head,
-    "machine": here,
+    "machine": check_device,
     "model": shape,
     "peer": cpu_peer,
     "samples": samples,
@@ -334,17 +334,17 @@ def refusals(case: OfferedReport) -> list[str]:
     rules = {name: RULES[name] for name in rules_of(case.criterion)}
     if case.criterion.measure == "against":
         rules |= AGAINST
-    return _tried(rules, case, "zinc-rt perf bench")
+    return _try_command(rules, case, "zinc-rt perf bench")
 
 
 def timed_refusals(case: OfferedReport) -> list[str]:
     """Return every reason to reject this result of zinc-rt perf native for this criterion; [] if it is
     accepted.
     """
-    return _tried(TIMED_RULES, case, "zinc-rt perf native")
+    return _try_command(TIMED_RULES, case, "zinc-rt perf native")
 
 
-def _tried(rules: Mapping[str, RefusalRule], case: OfferedReport, command: str) -> list[str]:
+def _try_command(rules: Mapping[str, RefusalRule], case: OfferedReport, command: str) -> list[str]:
     reasons = []
     for name, rule in rules.items():
         try:

@@ -12,14 +12,14 @@ from zinc_rt.perf.bench.peers import BINARY
 from zinc_rt.perf.gate.figures import TIMED
 from zinc_rt.perf.gate.offered import OfferedReport, agrees, number
 from zinc_rt.perf.native.llama_cpp import SETTINGS, TARGETS, parse_batched, parse_bench
-from zinc_rt.perf.native.paired import Conditions, blocked
+from zinc_rt.perf.native.paired import Conditions, blocking_reason
 from zinc_rt.perf.refusals.numbers import leaves
 
 SAME_MACHINE = ("processor", "cores", "memory_gb")
 VERSION = re.compile(r"[0-9a-f]{7,40}")  # a commit of llama.cpp
 
 
-def here(case: OfferedReport) -> str | None:
+def check_device(case: OfferedReport) -> str | None:
     """Require that the report is of this machine."""
     then = case.evidence.details.get("host") or {}
     if not then:
@@ -75,7 +75,9 @@ def cpu_peer(case: OfferedReport) -> str | None:
     model, _, rest = case.criterion.measure.partition("/")
     figure = rest.rpartition("/")[2]
     for setting, speeds in case.result["measure"]["theirs"].items():
-        printed = [value for output in outputs if (value := _printed(output, model, setting, figure)) is not None]
+        printed = [
+            value for output in outputs if (value := _printed_figure(output, model, setting, figure)) is not None
+        ]
         for speed in speeds:
             close = [value for value in printed if agrees(number(speed, "their speed"), value)]
             if not close:
@@ -84,7 +86,7 @@ def cpu_peer(case: OfferedReport) -> str | None:
     return None
 
 
-def _printed(output: Mapping[str, Any], model: str, setting: str, figure: str) -> float | None:
+def _printed_figure(output: Mapping[str, Any], model: str, setting: str, figure: str) -> float | None:
     """Return the figure, in tok/s, from the output of one run, or None for a run of something else."""
     program, *words = output["command"]
     repack = "--repack" in words and words[words.index("--repack") + 1 :][:1] != ["0"]
@@ -111,15 +113,15 @@ def samples(case: OfferedReport) -> str | None:
         conditions = Conditions(**measure["conditions"])
         needs_peer = case.criterion.figure == "ratio"
         problem = "" if measure.get("theirs") else "no llama.cpp in this run"
-        if reason := blocked(conditions, len(measure["runs"]), problem, needs_peer=needs_peer):
+        if reason := blocking_reason(conditions, len(measure["runs"]), problem, needs_peer=needs_peer):
             return f"not judged: {reason}"
     computed, reported = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
     if not math.isfinite(computed) or not agrees(number(reported, case.criterion.figure), computed):
         return f"the summary says {reported}, its own samples {computed:.4g}"
-    return _of_allowed(measure) if case.criterion.figure == "of_allowed" else None
+    return _allowed_problem(measure) if case.criterion.figure == "of_allowed" else None
 
 
-def _of_allowed(measure: Mapping[str, Any]) -> str | None:
+def _allowed_problem(measure: Mapping[str, Any]) -> str | None:
     """Require that the reported share agrees with its bytes."""
     from zinc_rt.perf.native.bench import RSS_SPARE
 

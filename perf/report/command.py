@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 
 HELP = "write one page: gates, speeds, predictions, trends, probes, validation, logs"
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     if sources.links is not None and sources.links.copied:
         print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
               file=output_stream(arguments))  # fmt: skip
-    report = begin(Report("perf report"), arguments)
+    report = start_report(Report("perf report"), arguments)
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
     )
     terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=output_stream(arguments))
-    return finish(report, arguments)
+    return finish_report(report, arguments)

@@ -26,7 +26,7 @@ PROMPT_TOKENS = 4
 WIDE = 1024  # activations per token: matrix kernels take whole groups of this many
 
 
-def dispatched(variant: Variant) -> list[Node]:
+def dispatched_nodes(variant: Variant) -> list[Node]:
     """Return the nodes that a submission computes on the tier's device, according to the backend."""
     nodes = getattr(variant.built, "nodes", None)  # a backend's compiled program, with its dwords for a GPU tier
     if nodes is None:
@@ -53,9 +53,9 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
         for stage in ("prefill", "decode"):
             graph = bench.engine.graph(stage)
             required = [node for node in graph.nodes if node.op is not Op.BARRIER]
-            replay, want = _replayed(bench, stage), _replayed(oracle, stage)
-            ran = {id(node) for item in replay.nodes for node in stands_for(graph, item)}
-            fused += sum(len(stands_for(graph, node)) > 1 for node in replay.nodes)
+            replay, want = _replay_stage(bench, stage), _replay_stage(oracle, stage)
+            ran = {id(node) for item in replay.nodes for node in represented_nodes(graph, item)}
+            fused += sum(len(represented_nodes(graph, node)) > 1 for node in replay.nodes)
             wrong = _values_differing(bench, oracle, stage)
             for node in required:
                 total += 1
@@ -72,7 +72,7 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
     return Measurement(len(missing), how + forms, {"missing": missing, "fused": fused})
 
 
-def stands_for(graph: OpGraph, node: Node) -> list[Node]:
+def represented_nodes(graph: OpGraph, node: Node) -> list[Node]:
     """Return the nodes of a plain graph that a replacement node computes, walking back from its outputs to its
     inputs.
     """
@@ -92,13 +92,13 @@ def layers_joined(lab: Lab, tier: str) -> Measurement:
     oracle's.
     """
     bench = lab.bench(tier)
-    graph, replay = bench.engine.graph("prefill"), _replayed(bench, "prefill")
-    if replay.logits.tobytes() != _replayed(lab.bench(registry.ORACLE), "prefill").logits.tobytes():
+    graph, replay = bench.engine.graph("prefill"), _replay_stage(bench, "prefill")
+    if replay.logits.tobytes() != _replay_stage(lab.bench(registry.ORACLE), "prefill").logits.tobytes():
         return Measurement(0, f"a prompt on {tier} gave other logits than the oracle")
     layers: set[int] = set()
     ops: set[str] = set()
     for node in replay.nodes:
-        of = {stand.layer for stand in stands_for(graph, node) if stand.layer is not None}
+        of = {stand.layer for stand in represented_nodes(graph, node) if stand.layer is not None}
         if len(of) > 1:
             layers |= of
             ops.add(node.op.name)
@@ -115,7 +115,7 @@ class _Replay:
     logits: np.ndarray
 
 
-def _replayed(bench: LabEngine, stage: Stage) -> _Replay:
+def _replay_stage(bench: LabEngine, stage: Stage) -> _Replay:
     engine, kept = bench.engine, bench.counted.ran
     sequence = engine.open()
     try:
@@ -128,13 +128,13 @@ def _replayed(bench: LabEngine, stage: Stage) -> _Replay:
     finally:
         engine.release(sequence)
         bench.counted.ran = kept | bench.counted.ran
-    nodes = [node for replays, key in ran for node in dispatched(engine.variants.find(replays, key))]
+    nodes = [node for replays, key in ran for node in dispatched_nodes(engine.variants.find(replays, key))]
     return _Replay(nodes, logits)
 
 
 def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
     """Return why the value of a node is not the oracle's, by node, for every node of the stage."""
-    seen = [dict(_tapped(item, stage)) for item in (bench, oracle)]
+    seen = [dict(_tap_stage(item, stage)) for item in (bench, oracle)]
     wrong = {}
     for (label, buffer), want in seen[1].items():
         got = seen[0].get((label, buffer))
@@ -145,7 +145,7 @@ def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict
     return wrong
 
 
-def _tapped(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str], bytes]]:
+def _tap_stage(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str], bytes]]:
     """Return every output of every node, by node and buffer."""
     tapped: list[tuple[tuple[str, str], bytes]] = []
     engine = bench.engine
@@ -243,7 +243,11 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
         for replays, key in bench.counted.ran:
             code |= code_of(bench.engine.variants.find(replays, key))
         seen += len(code)
-        kernels |= {name for name, image in code.items() if _holds_matrix(image, bench.engine.backend.device.arch)}
+        kernels |= {
+            name
+            for name, image in code.items()
+            if _has_matrix_instruction(image, bench.engine.backend.device.arch)
+        }
     if not kernels:
         raise CannotMeasure(
             f"none of the {seen} kernels of a prompt holds a matrix instruction: not built in this version"
@@ -252,7 +256,7 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
     return Measurement(len(kernels), how)
 
 
-def _holds_matrix(image: bytes, arch: str) -> bool:
+def _has_matrix_instruction(image: bytes, arch: str) -> bool:
     if arch not in TARGETS or not TARGETS[arch].has_decoder:
         return False
     instructions = (item.instruction for item in decode_stream(image, target_of(arch)))
@@ -273,7 +277,7 @@ def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Mea
         whole = sum(node.instructions for node in work.nodes)
         for node in work.nodes:
             cost[node.op] = cost.get(node.op, 0.0) + node.instructions / whole
-        native |= {node.op.name for node in _replayed(bench, "decode").nodes}
+        native |= {node.op.name for node in _replay_stage(bench, "decode").nodes}
         if not any(code_of(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
             raise CannotMeasure(f"{tier} dispatches no machine code")
     hottest = sorted(cost, key=cost.__getitem__, reverse=True)[:count]

@@ -19,7 +19,7 @@ from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.exec import Fence, Graph, Observer, Stream
-from zinc_rt.golden.embedded import FOLDER, embedded
+from zinc_rt.golden.embedded import FOLDER, embedded_pairs
 from zinc_rt.host.errors import ZincError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kmd.transport import Queue
@@ -132,7 +132,7 @@ class Lab:
     def models(self, which: str = "") -> list[Path]:
         """Return the model under test, or with "embedded" the shipped ones, if none was named."""
         if which == "embedded" and self.model == DEFAULT_MODEL:
-            return [pair.model for pair in embedded()]
+            return [pair.model for pair in embedded_pairs()]
         return [self.model]
 
     def bench(
@@ -150,7 +150,7 @@ class Lab:
             counted = CountingObserver()
             side: Any = getattr(backend, "side", None)
             if side is not None:
-                side.create_queue = partial(_noting, side.create_queue, counted.queues)
+                side.create_queue = partial(_record_queue, side.create_queue, counted.queues)
             engine = Engine(
                 self.gguf(key[1]),
                 backend,
@@ -161,7 +161,7 @@ class Lab:
             self._engines[key] = LabEngine(engine, counted)
         return self._engines[key]
 
-    def validated(self, tiers: tuple[str, ...], model: Path | None = None) -> list[Result]:
+    def run_validation(self, tiers: tuple[str, ...], model: Path | None = None) -> list[Result]:
         """Return the results of zinc-rt validate for these tiers. Raise CannotMeasure if it cannot run them."""
         from zinc_rt.validate.command import parser
         from zinc_rt.validate.prepare import prepare
@@ -187,7 +187,7 @@ class Lab:
             self._validated[key] = results
         return self._validated[key]
 
-    def described(self) -> dict[str, Any]:
+    def describe_device(self) -> dict[str, Any]:
         """Describe the device of the GPU tiers, else the available one, with `simulated` true if any part of it
         was.
         """
@@ -203,7 +203,7 @@ class Lab:
         }
 
 
-def _noting(create: Any, queues: list[Queue], **options: Any) -> Queue:
+def _record_queue(create: Any, queues: list[Queue], **options: Any) -> Queue:
     queue: Queue = create(**options)
     queues.append(queue)
     return queue

@@ -33,7 +33,7 @@ from zinc_rt.perf.structure.slots import (
     values_moved_by_neighbours,
     values_moved_by_paging,
 )
-from zinc_rt.sched.simulation.schedule_checks import CheckOutcome, judged
+from zinc_rt.sched.simulation.schedule_checks import CheckOutcome, run_checks
 from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
 from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.step_cost import PREDICTED
@@ -50,7 +50,7 @@ def scheduled(lab: Lab, workload: str, check: str, figure: str) -> Measurement:
     """Return one figure of one check of `zinc-rt sched-test`: the real scheduler in virtual time. Counts and
     shares are the scheduler's. Seconds are predicted for a card, and only their ratios are evaluated.
     """
-    outcome = _checked(workload, check)
+    outcome = _check_outcome(workload, check)
     if outcome.status == "skip" or figure not in outcome.measure:
         raise CannotMeasure(f"sched-test --workload {workload}: {check}: {outcome.reason or 'says no ' + figure}")
     value = float(outcome.measure[figure])
@@ -58,7 +58,7 @@ def scheduled(lab: Lab, workload: str, check: str, figure: str) -> Measurement:
     return Measurement(value, how, {"measure": dict(outcome.measure), "first_bad": dict(outcome.first_bad)})
 
 
-def _checked(name: str, check: str) -> CheckOutcome:
+def _check_outcome(name: str, check: str) -> CheckOutcome:
     workload = WORKLOADS[name]
     checks = [item for item in workload.checks if item.id == check]
     arrivals = workload.arrivals(np.random.default_rng(SEED))
@@ -70,27 +70,29 @@ def _checked(name: str, check: str) -> CheckOutcome:
     if any(check.needs_baseline for check in checks):
         plain = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED, policy="fcfs")
         baseline = simulate(arrivals, workload.tenants, plain, PREDICTED)
-    (outcome,) = judged(checks, seen, baseline)
+    (outcome,) = run_checks(checks, seen, baseline)
     return outcome
 
 
 def requests_disturbed(lab: Lab, tier: str, requests: int) -> Measurement:
     """Count requests of a mix whose bits or tokens differ from a solo run, and wrong plans or invariants."""
-    mixed = _mixed(lab, tier, requests)
-    wrong = len(mixed.witness.diverged) + len(list(mixed.lost())) + len(mixed.wrong)
-    return Measurement(wrong, f"{mixed.told()} on {tier}", {"mix": mixed.figures(), "digest": list(mixed.lines())})
+    mixed = _run_mix(lab, tier, requests)
+    wrong = len(mixed.witness.diverged) + len(list(mixed.lost_requests())) + len(mixed.wrong)
+    return Measurement(
+        wrong, f"{mixed.summary()} on {tier}", {"mix": mixed.figures(), "digest": list(mixed.lines())}
+    )
 
 
 def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurement:
     """Return the maximum number of concurrent slots, in a mix without a disturbed request."""
-    mixed = _mixed(lab, tier, requests, slots=slots)
+    mixed = _run_mix(lab, tier, requests, slots=slots)
     if not mixed.passed:
         return Measurement(0, next(mixed.lines()), {"digest": list(mixed.lines())})
     bound = mixed.witness.bound
-    return Measurement(bound, f"{bound} slots at once, {mixed.told()} on {tier}", {"mix": mixed.figures()})
+    return Measurement(bound, f"{bound} slots at once, {mixed.summary()} on {tier}", {"mix": mixed.figures()})
 
 
-def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
+def _run_mix(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
     """Run a mix on a tier, like `zinc-rt validate --isolation`. Raise CannotMeasure if it cannot run."""
     line = ["--isolation", "--model", str(lab.model), "--tiers", tier, "--device", lab.device_option]
     try:
@@ -101,7 +103,7 @@ def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
         raise CannotMeasure(str(error).partition("\n")[0]) from error
     trial = MixTrial(job, SEED, requests, slots=slots or SLOTS, pages_share=1.0 if slots else PAGES_SHARE)
     (spec,) = job.tiers
-    with trial.opened(spec) as engine:
+    with trial.open_engine(spec) as engine:
         lab.devices.setdefault(tier, engine.backend.device)
         return trial.verdict(spec, engine)
 
@@ -307,7 +309,7 @@ def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def values_differing_from_oracle(lab: Lab, tier: str, models: str = "") -> Measurement:
-    results = [r for model in lab.models(models) for r in lab.validated((tier, "t_cpu"), model)]
+    results = [r for model in lab.models(models) for r in lab.run_validation((tier, "t_cpu"), model)]
     compared = [r for r in results if r.tier == tier and r.kind in ("layer", "node", "experts", "logits", "tap")]
     exact = [r for r in compared if r.limit.get("bits")]
     layers = [r for r in exact if r.kind == "layer"]
@@ -321,7 +323,7 @@ def values_differing_from_oracle(lab: Lab, tier: str, models: str = "") -> Measu
 
 
 def sanitizer_findings(lab: Lab, tier: str, models: str = "") -> Measurement:
-    validated = [r for model in lab.models(models) for r in lab.validated((tier, "t_cpu"), model)]
+    validated = [r for model in lab.models(models) for r in lab.run_validation((tier, "t_cpu"), model)]
     results = [r for r in validated if r.kind == "sanitizer"]
     if not results:
         raise CannotMeasure("hardware has no sanitizer: --device sim runs the same commands on one that has")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
+from zinc_rt.cli.output import add_json, finish_report, output_stream, simulated_note, start_report
 from zinc_rt.cli.progress import stages
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
@@ -90,7 +90,7 @@ def _body(arguments: argparse.Namespace) -> int:
     device = describe_device(spec)
     if spec.simulated:
         spec = replace(spec, shared=f"accept-{secrets.token_hex(4)}")
-    report = begin(Report("accept", device=device), arguments)
+    report = start_report(Report("accept", device=device), arguments)
     report.shortcuts += [*spec.shortcuts, *shortcuts(spec, seconds, model=model)]
     show = partial(terminal.show, out=output_stream(arguments))
     show(header(device))
@@ -116,7 +116,7 @@ def _body(arguments: argparse.Namespace) -> int:
     verdict = report.verdict()["status"]
     counts = ", ".join(f"{count} {status}" for status, count in report.counts().items())
     show(f"{verdict:<6} {counts}{simulated_note(report)}")
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 main = Command("accept", parser, _body)

@@ -90,7 +90,7 @@ def accept(
         length = min(left, SEGMENT_SECONDS)
         done = seconds - left
         say(f"work for {length:.0f} s, {done:.0f} of {seconds:.0f} s done")
-        with nullcontext() if spec.simulated else locks.held(lock):
+        with nullcontext() if spec.simulated else locks.hold_gpu(lock):
             part = _segment_apart(spec, tier, length, round(done))
         resets = whole.samples[-1].resets or 0 if whole.samples else 0
         whole.samples += [_later(each, done, resets) for each in part.samples]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.command import Command, registered
+from zinc_rt.cli.command import Command, registered_commands
 from zinc_rt.cli.observer import CommandObserver, observer_of
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError
@@ -97,7 +97,7 @@ def _list(arguments: argparse.Namespace) -> int:
             raise UsageError(f"no such row: {', '.join(arguments.which)}", next="zinc-rt assumptions --all")
     rows.sort(key=lambda row: -len(leaning.on(leans, row.id)))
     counts = {origin: sum(row.origin == origin for row in table().values()) for origin in ORIGINS}
-    report = begin(Report("assumptions", details={"counts": counts}), arguments)
+    report = start_report(Report("assumptions", details={"counts": counts}), arguments)
     report.results.append(Result("facts.yaml", "table", "pass", measure=dict(counts)))
     for row in rows:
         report.results.append(_result(row, leaning.on(leans, row.id), _card(row, learned)))
@@ -107,7 +107,7 @@ def _list(arguments: argparse.Namespace) -> int:
         f"\n{sum(counts.values())} facts: {words}; cards measured: {len(learned)}",
         out=output_stream(arguments),
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def value_of(row: Fact) -> Any:
@@ -238,7 +238,7 @@ def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver)
 
     rows = flip.rows(ids)
     words = list(command) or _leaning_probes(rows, leaning.load())
-    points = registered()
+    points = registered_commands()
     if words[0] not in points:
         raise UsageError(f"no command {words[0]!r}", next="-- pm4-test --device sim, or another of zinc-rt --help")
     for row in rows:

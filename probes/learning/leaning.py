@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 
 FILE = Path(__file__).resolve().parent / "leaning.json"
 SCHEMA = "zinc-rt-leaning/1"
@@ -53,7 +53,7 @@ def save(leaning: Leaning, path: Path = FILE) -> None:
     """Write the file. Raises OutputError."""
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(ids))}" for name, ids in sorted(leaning.items()))
     text = f'{{\n "schema": "{SCHEMA}",\n "results": {{\n{rows}\n }}\n}}\n'
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def on(leaning: Leaning, id: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from zinc_rt.cli.output import simulated_note
 from zinc_rt.cli.report import Report, Result
-from zinc_rt.host.facts import leaning
+from zinc_rt.host.facts import dependency_suffix
 from zinc_rt.host.terminal import Column, Table
 from zinc_rt.probes.probe import Probe
 
@@ -91,7 +91,7 @@ def story(result: Result) -> str:
 def verdict(report: Report, *, strict: bool) -> str:
     overall = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(overall["counts"].items()))
-    leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
+    leans = dependency_suffix([each["id"] for each in report.details.get("assumptions", ())])
     notes = f"{simulated_note(report)}{leans}"
     return f"{overall['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{notes}"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from zinc_rt.backends.vulkan.choose import pick
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
-from zinc_rt.backends.vulkan.tier import described, there
-from zinc_rt.cli.output import begin
+from zinc_rt.backends.vulkan.tier import device_info, require_devices
+from zinc_rt.cli.output import start_report
 from zinc_rt.cli.progress import stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine import devices
@@ -70,11 +70,11 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         device = _device(arguments.device)
     except NothingRan as nothing:
-        write_results(arguments, begin(report_of(nothing, "vulkan-test"), arguments))
+        write_results(arguments, start_report(report_of(nothing, "vulkan-test"), arguments))
         raise
     show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
-    about = {"tier": VULKAN, **asdict(described(device))}
-    report = begin(Report("vulkan-test", device=about), arguments)
+    about = {"tier": VULKAN, **asdict(device_info(device))}
+    report = start_report(Report("vulkan-test", device=about), arguments)
     show(header(device, about))
     plan = RunPlan(
         DeviceSpec(render_path=device.option),
@@ -147,6 +147,6 @@ def _requested_device() -> tuple[tuple[PhysicalDevice, ...], str, str]:
 
 def _ask() -> tuple[tuple[PhysicalDevice, ...], str, str]:
     try:
-        return there(), "", ""
+        return require_devices(), "", ""
     except ZincError as error:
         return (), error.message, error.next

@@ -12,7 +12,7 @@ import pytest
 from kernels.native.libraries import compiler, faulty
 
 from zinc_rt.backends.cpu import library
-from zinc_rt.backends.cpu.library import Library, first_good
+from zinc_rt.backends.cpu.library import Library, select_library
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.native import build
@@ -45,7 +45,7 @@ def choose(
     def check(content: bytes) -> str:
         return "" if content == good else library.self_test(content)
 
-    return first_good(ObjectCache(folder / "cache"), USING, levels, compile=builds, check=check, say=say)
+    return select_library(ObjectCache(folder / "cache"), USING, levels, compile=builds, check=check, report=say)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from planted import Code, Plant, PlantedBackend
 
 from zinc_rt.backends.cpu.oracle import NodeFailed
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.model.gguf import read_gguf
 
 
@@ -17,7 +17,7 @@ def test_raising_oracle_function_is_reported_with_its_node() -> None:
 
     backend = PlantedBackend("canonical-1", Plant("attn_norm-0", code=of_seven_columns))
     with (
-        Engine(read_gguf(embedded()[1].model), backend, ctx=64) as engine,
+        Engine(read_gguf(embedded_pairs()[1].model), backend, ctx=64) as engine,
         pytest.raises(NodeFailed, match=r"node attn_norm-0 \(RMS_NORM\) raises ValueError") as caught,
     ):
         engine.extend(engine.open(), [1, 2, 3])

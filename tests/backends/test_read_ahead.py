@@ -150,7 +150,7 @@ def test_next_layer_is_prefetched_while_one_runs() -> None:
         heard.set()
 
     ahead = ReadAhead(advise=hear, budget_bytes=PAGE, look_seconds=0.0005)
-    with ahead.following(followed, lambda: task[0]):
+    with ahead.follow(followed, lambda: task[0]):
         for number in range(6):
             task[0] = number
             if number in (0, 2, 4, 5):  # another layer begins
@@ -164,7 +164,7 @@ def test_next_layer_is_prefetched_while_one_runs() -> None:
 def test_failed_replay_stops_the_read_ahead() -> None:
     before = threading.active_count()
     followed = FollowedGraph((group(1), group(1)), np.zeros(1, np.int32))
-    with pytest.raises(RuntimeError), ReadAhead(advise=Asked()).following(followed, lambda: 0):
+    with pytest.raises(RuntimeError), ReadAhead(advise=Asked()).follow(followed, lambda: 0):
         raise RuntimeError
     assert threading.active_count() == before
 

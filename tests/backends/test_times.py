@@ -16,7 +16,7 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
@@ -66,7 +66,7 @@ def opened(tier: str) -> Backend:
 
 @pytest.fixture
 def engine(tier: str, counting_gpu: None) -> Iterator[Engine]:
-    with Engine(read_gguf(embedded()[1].model), opened(tier), ctx=64) as engine:
+    with Engine(read_gguf(embedded_pairs()[1].model), opened(tier), ctx=64) as engine:
         yield engine
 
 
@@ -88,7 +88,7 @@ def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> N
     timed, times = step(engine, timed=True)
     assert timed.tobytes() == plain.tobytes() and np.any(plain)
     assert none.dispatches == ()
-    graph = engine.variants.as_run(engine.graph("decode"))
+    graph = engine.variants.fused(engine.graph("decode"))
     seen = [dispatch.node for dispatch in times.dispatches if dispatch.node is not None]
     wanted = [(node.op, node.outputs) for node in graph.nodes if node.op is not Op.BARRIER]
     assert list(dict.fromkeys((node.op, node.outputs) for node in seen)) == wanted
@@ -125,7 +125,7 @@ def test_second_replay_is_timed_separately(engine: Engine, tier: str) -> None:
 @pytest.mark.rest
 def test_stalled_counter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 7)
-    with Engine(read_gguf(embedded()[1].model), simulated("t1"), ctx=64) as engine:
+    with Engine(read_gguf(embedded_pairs()[1].model), simulated("t1"), ctx=64) as engine:
         _, times = step(engine, timed=True)
     assert "does not advance" in next(times.wrong())
 
@@ -139,7 +139,7 @@ def test_clock_that_goes_backwards_is_reported() -> None:
 @pytest.mark.rest
 def test_timed_variant_releases_its_memory() -> None:
     backend = simulated("t1")
-    with Engine(read_gguf(embedded()[1].model), backend, ctx=64) as engine:
+    with Engine(read_gguf(embedded_pairs()[1].model), backend, ctx=64) as engine:
         step(engine, timed=True)
         names = [block.region.name for block in backend.memory.blocks]  # type: ignore[attr-defined]
         assert any(name.startswith("times of") for name in names)

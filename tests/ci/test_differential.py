@@ -45,7 +45,7 @@ def test_every_difference_is_listed_with_the_side_silicon_supports(differential:
     silicon = {cases[0]: "0", cases[1]: "9", cases[2]: "3", cases[3]: "0"}
     differences = differential.differences("kernels", ours, theirs, silicon)
     assert [
-        (difference.case, difference.ours, difference.theirs, difference.judged) for difference in differences
+        (difference.case, difference.ours, difference.theirs, difference.verdict) for difference in differences
     ] == [
         (cases[1], "2", "9", "silicon 9: theirs"),
         (cases[2], "3", "8", "silicon 3: ours"),

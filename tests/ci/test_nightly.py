@@ -281,7 +281,7 @@ def test_flake_that_no_longer_fails_is_reported_as_mended(nightly: Nightly) -> N
 def test_allowed_failure_count_follows_from_rate(
     module: ModuleType, nights: int, failures: int, beyond: bool
 ) -> None:
-    assert module.Flake(0.06, "known").beyond(nights, failures) is beyond
+    assert module.Flake(0.06, "known").exceeds_rate(nights, failures) is beyond
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.cli.completion import SHELLS, parsers, whole
-from zinc_rt.cli.options import add_device, device_name, simulated_name
-from zinc_rt.host.arguments import Parser, add_models, meant
+from zinc_rt.cli.completion import SHELLS, full_parser, parsers
+from zinc_rt.cli.options import add_device, device_name, simulated_chip
+from zinc_rt.host.arguments import Parser, add_models, suggest_word
 from zinc_rt.host.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
@@ -99,7 +99,7 @@ def test_parser_for_python_callers_raises_instead_of_exiting(capsys: Capture) ->
 
 
 def test_misspelling_suggests_nearest_command() -> None:
-    assert meant("validat", POINTS) == ": did you mean validate?" and meant("qqq", POINTS) == ""
+    assert suggest_word("validat", POINTS) == ": did you mean validate?" and suggest_word("qqq", POINTS) == ""
 
 
 @pytest.mark.parametrize("name", sorted(POINTS))
@@ -159,7 +159,7 @@ def test_completion_script_contains_every_command(shell: str, capsys: Capture) -
 
 
 def test_completion_covers_every_command() -> None:
-    (commands,) = [action for action in whole()._actions if hasattr(action, "_name_parser_map")]
+    (commands,) = [action for action in full_parser()._actions if hasattr(action, "_name_parser_map")]
     assert set(commands._name_parser_map) == set(POINTS)
 
 
@@ -204,7 +204,7 @@ def test_device_names_a_simulated_chip_and_linux(text: str, options: dict[str, s
     arguments = parser.parse_args(["--device", text])
     asked = vars(arguments)
     assert {name: asked[name] for name in ("chip", "linux") if asked[name]} == options
-    assert asked["device"] == "sim" and simulated_name(asked) == text
+    assert asked["device"] == "sim" and simulated_chip(asked) == text
 
 
 @pytest.mark.parametrize(("text", "words"), [("sim:gfx1201@5.4", "no Linux version '5.4'"), ("sim:x", "x")])

@@ -12,7 +12,7 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.cli.logits import main
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import Pair, embedded
+from zinc_rt.golden.embedded import Pair, embedded_pairs
 from zinc_rt.model.gguf import read_gguf
 
 Capture = pytest.CaptureFixture[str]
@@ -26,7 +26,7 @@ def written(model: str, out: Path, *options: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
     arrays = written(str(pair.model), tmp_path / "x.npz")
     with Engine(read_gguf(pair.model), CpuBackend("canonical-1")) as engine:
@@ -41,7 +41,7 @@ def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_token_by_token_run_is_bit_identical(pair: Pair, tmp_path: Path) -> None:
     once = written(str(pair.model), tmp_path / "once.npz")
     steps = written(str(pair.model), tmp_path / "steps.npz", "--prefill", "stepwise")

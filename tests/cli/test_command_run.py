@@ -26,7 +26,7 @@ from zinc_rt.engine import graph_store
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import Variants
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ def greedy(model: str, prompt: list[int], count: int) -> list[int]:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_greedy_tokens_match_full_recomputation(pair, tmp_path: Path, capsys: Capture) -> None:
     model, report = str(pair.model), tmp_path / "report.json"
     assert (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.cli import inspect
-from zinc_rt.cli.report import Report, Result, joined
+from zinc_rt.cli.report import Report, Result, merge_reports
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.validate import command as validate
 from zinc_rt.validate.compare import command as compare
@@ -64,6 +64,6 @@ def test_golden_accepts_one_model_only(capsys: Capture) -> None:
 def test_failure_of_one_model_fails_the_command() -> None:
     good = Report("x", model={"path": "a/one.gguf"}, results=[Result("r", "k", "pass")], shortcuts=["s"])
     bad = Report("x", model={"path": "a/two.gguf"}, results=[Result("r", "k", "fail")], shortcuts=["s"])
-    whole = joined([good, bad])
+    whole = merge_reports([good, bad])
     assert whole.exit_code() == 1 and whole.shortcuts == ["s"] and not whole.model
-    assert [result.id for result in whole.results] == ["one.gguf/r", "two.gguf/r"] and joined([bad]) is bad
+    assert [result.id for result in whole.results] == ["one.gguf/r", "two.gguf/r"] and merge_reports([bad]) is bad

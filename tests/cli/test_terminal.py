@@ -32,15 +32,15 @@ def test_plain_table_prints_one_full_width_line_per_row() -> None:
 
 
 def test_wide_terminal_adds_only_colour() -> None:
-    drawn = Screen(200, colour=True).drawn(SHOWN)
+    drawn = Screen(200, colour=True).render(SHOWN)
     assert "\x1b[32mpass\x1b[0m" in drawn and "\x1b[1;31mFAIL\x1b[0m" in drawn
     assert [line.rstrip() for line in ESCAPE.sub("", drawn).splitlines()] == str(SHOWN).splitlines()
-    assert Screen(200).drawn(SHOWN) == str(SHOWN)
+    assert Screen(200).render(SHOWN) == str(SHOWN)
 
 
 @pytest.mark.parametrize("width", range(20, 120, 7))
 def test_table_fits_terminal_width_and_keeps_all_text(width: int) -> None:
-    lines = Screen(width).drawn(SHOWN).splitlines()
+    lines = Screen(width).render(SHOWN).splitlines()
     assert all(len(line) + line.count("漢") + line.count("字") <= width for line in lines)
     folded = "".join("".join(line.split()) for line in lines)
     assert all(word in folded for word in ("(simulated)", "FAIL", "4.8e-13")) and folded.count("pass") == 1
@@ -48,7 +48,7 @@ def test_table_fits_terminal_width_and_keeps_all_text(width: int) -> None:
 
 
 def test_table_too_narrow_for_its_words_becomes_a_list() -> None:
-    lines = Screen(40).drawn(SHOWN).splitlines()
+    lines = Screen(40).render(SHOWN).splitlines()
     assert lines[0] == "tier       t1 (simulated)" and "KL         4.8e-13" in lines
     assert lines.count("") == 1, "between two rows"
 
@@ -67,34 +67,34 @@ def test_column_can_wrap_in_a_pipe() -> None:
 def test_empty_tables_and_cells_are_drawn() -> None:
     assert str(Table(("a", number("b")), [])) == "a  b"
     assert str(Table(("a", "b"), [["", ""], ["", "x"]])).splitlines() == ["a  b", "", "   x"]
-    assert Screen(30, colour=True).drawn(Table(("a",), []))
+    assert Screen(30, colour=True).render(Table(("a",), []))
 
 
 def test_terminal_control_characters_are_escaped() -> None:
     text = "\x1b]0;title\x07\x1b[31m"
-    assert "\x1b]" not in Screen(100, colour=True).drawn(f"name  {text}") and "\x1b" not in str(
+    assert "\x1b]" not in Screen(100, colour=True).render(f"name  {text}") and "\x1b" not in str(
         Table(("a",), [[text]])
     )
 
 
 def test_prose_wraps_with_indent_but_commands_do_not() -> None:
     screen = Screen(40)
-    assert screen.drawn(f"cause     {'word ' * 10}").splitlines()[1].startswith(" " * 10 + "word")
+    assert screen.render(f"cause     {'word ' * 10}").splitlines()[1].startswith(" " * 10 + "word")
     command = f"repro     zinc-rt validate {'--model M.gguf ' * 5}"
-    assert screen.drawn(command) == command
-    assert Screen().drawn("x" * 300) == "x" * 300
+    assert screen.render(command) == command
+    assert Screen().render("x" * 300) == "x" * 300
 
 
 def test_verdict_cell_is_coloured_but_not_the_label() -> None:
-    drawn = Screen(100, colour=True).drawn(Table(("", ""), [["tier", "FAIL  3 of 9"]], headings=False))
+    drawn = Screen(100, colour=True).render(Table(("", ""), [["tier", "FAIL  3 of 9"]], headings=False))
     assert drawn == "tier  \x1b[1;31mFAIL  3 of 9\x1b[0m"
 
 
 def test_only_real_verdicts_are_coloured() -> None:
     screen = Screen(100, colour=True)
-    assert screen.drawn("FAIL  1 of 40") == "\x1b[1;31mFAIL\x1b[0m  1 of 40"
-    assert screen.drawn("skip  logits: no golden").startswith("\x1b[2mskip\x1b[0m")
-    assert "\x1b" not in screen.drawn("next we look at it") and "\x1b" not in screen.drawn("fail safe")
+    assert screen.render("FAIL  1 of 40") == "\x1b[1;31mFAIL\x1b[0m  1 of 40"
+    assert screen.render("skip  logits: no golden").startswith("\x1b[2mskip\x1b[0m")
+    assert "\x1b" not in screen.render("next we look at it") and "\x1b" not in screen.drawn("fail safe")
 
 
 class Terminal(io.StringIO):

@@ -30,7 +30,7 @@ def ran(model: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int
 def test_lost_device_prints_one_line_and_exits_1(
     vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checked = loader._checked
+    checked = loader._check_result
     submits = 0
 
     def losing(name: str, function: object) -> object:
@@ -46,7 +46,7 @@ def test_lost_device_prints_one_line_and_exits_1(
 
         return counted if name == "vkQueueSubmit" else call
 
-    monkeypatch.setattr(loader, "_checked", losing)
+    monkeypatch.setattr(loader, "_check_result", losing)
     code, output = ran(qwen3, capsys)
     assert code == 1, output
     assert re.search(r"zinc-rt run: .*was lost with the device", output), output
@@ -56,7 +56,7 @@ def test_lost_device_prints_one_line_and_exits_1(
 def test_too_small_heap_is_rejected_with_sizes(
     vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ask = physical_device.ask
+    ask = physical_device.query_device
 
     def small(*arguments: object) -> PhysicalDevice:
         result = ask(*arguments)  # type: ignore[arg-type]

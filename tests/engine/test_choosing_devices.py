@@ -13,7 +13,7 @@ from zinc_rt.backends.amd import t1, t2
 from zinc_rt.backends.base import Device, device_kind
 from zinc_rt.backends.cpu import native
 from zinc_rt.backends.spec import DeviceKind, Host
-from zinc_rt.cli.options import check_taken
+from zinc_rt.cli.options import check_options_used
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import ORACLE, choose_tier, probe_tiers
 from zinc_rt.host.errors import UnsupportedError, UsageError
@@ -136,9 +136,9 @@ def test_unused_option_is_an_error(given: dict[str, Any], sentence: str) -> None
     namespace = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **given})
     card = devices.Choice(registry.spec("t1"), "", gpu=Gpu("/dev/dri/renderD128", node=CARD))
     with pytest.raises(UsageError, match=sentence):
-        check_taken([card], namespace)
+        check_options_used([card], namespace)
     simulated = devices.Choice(registry.spec("t1"), "", True)
-    check_taken([card, ORACLE] if "threads" in given else [card, simulated], namespace)
+    check_options_used([card, ORACLE] if "threads" in given else [card, simulated], namespace)
 
 
 def test_registry_rows_name_existing_kernel_sets() -> None:

@@ -39,7 +39,7 @@ from zinc_rt.ir import serial
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.kernels.gfx1201.table import KERNELS
-from zinc_rt.lower import PlannedGraph, dispatches_of, flat_plan, lower, planned, refusal
+from zinc_rt.lower import PlannedGraph, dispatches_of, flat_plan, lower, plan_graph, refusal
 from zinc_rt.mem.plan import linger_of, plan_memory
 from zinc_rt.model.builder import Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
@@ -63,7 +63,7 @@ def program_of(graph: OpGraph, key: tuple[int, ...] = (16, 2, 1)) -> PlannedGrap
     """Its program, without a device."""
     plan = plan_memory(graph, capacity=capacity_of(key), linger=linger_of(capacity_of(key)))
     lowered = lower(graph, KERNELS.entries, plan, ordering="canonical-1", tier="t1")
-    return planned(replace(lowered, merging=KERNELS.merging))
+    return plan_graph(replace(lowered, merging=KERNELS.merging))
 
 
 def digest_of(program: PlannedGraph) -> bytes:

@@ -13,7 +13,7 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prefill import TOLERANCES, compare, prefill, prefill_gate, prepare
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import Settings
@@ -22,7 +22,7 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.model.gguf import read_gguf
 
 TOKENS = [5, 6, 7, 8, 9, 10, 11]
-MODELS = [pair.model for pair in embedded()]
+MODELS = [pair.model for pair in embedded_pairs()]
 
 
 class Choosy(CpuBackend):

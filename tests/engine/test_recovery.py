@@ -15,7 +15,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.validate.isolation.alone import answer_alone
+from zinc_rt.validate.isolation.alone import answer_solo
 from zinc_rt.validate.isolation.mix import MixedRequest
 from zinc_rt.validate.isolation.server import MixServer
 
@@ -63,7 +63,7 @@ def failing(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("at", [1, 6])
 def test_late_step_loses_no_tokens(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first = engine(engines)
-    alone = {(request.number, 0): answer_alone(first, request, 0) for request in REQUESTS}
+    alone = {(request.number, 0): answer_solo(first, request, 0) for request in REQUESTS}
     server = MixServer(first, alone, name=STEM)
     server.model._renew = lambda: engine(engines).runner
     for request in REQUESTS:

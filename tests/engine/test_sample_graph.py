@@ -36,8 +36,8 @@ from zinc_rt.model.sample_graph import (
     RING_ENTRIES,
     TOKEN,
     SampleForm,
-    late_draw,
-    sampled,
+    add_sampling,
+    late_draw_graph,
 )
 
 TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
@@ -102,8 +102,8 @@ def bench(resident: Resident, form: SampleForm, rows: int) -> Bench:
     likeliest = [builder.buffer(name, ("rows",), "i32", "output") for name in (TOKEN, "nonfinite")]
     builder.node(Op.ARGMAX, (LOGITS,), tuple(likeliest))
     key = (1, max(2, SLOTS), rows)
-    late = built(resident, late_draw(form), key) if form.mask_rows else None
-    return Bench(built(resident, sampled(builder.build(), form), key), late, Stream("one"))
+    late = built(resident, late_draw_graph(form), key) if form.mask_rows else None
+    return Bench(built(resident, add_sampling(builder.build(), form), key), late, Stream("one"))
 
 
 def built(resident: Resident, graph: OpGraph, key: tuple[int, ...], **how: Any) -> Variant:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.golden.draws import WAYS, draw_reference, draws_of, philox
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.golden.format import read_golden
 from zinc_rt.host.errors import InputError
 from zinc_rt.sched.sampling import Sampling
@@ -31,7 +31,7 @@ def test_philox_matches_reference_vectors(
     assert philox(counter, key) == answer
 
 
-@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_embedded_golden_covers_every_sampling_mode(pair: object) -> None:
     golden = read_golden(pair.golden)  # type: ignore[attr-defined]
     draws = draws_of(golden.meta, "it")

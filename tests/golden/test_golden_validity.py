@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.golden.format import FORMAT, read_golden, write_golden
 from zinc_rt.host.version import code_version
 from zinc_rt.validate.goldens.command import main
@@ -28,7 +28,7 @@ def made(folder: Path, **meta: object) -> Path:
 
 
 def test_embedded_goldens_are_current() -> None:
-    assert {validity(read_golden(pair.golden)).state for pair in embedded()} == {"current"}
+    assert {validity(read_golden(pair.golden)).state for pair in embedded_pairs()} == {"current"}
 
 
 @pytest.mark.parametrize(

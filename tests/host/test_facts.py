@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
+from zinc_rt.host.facts import FILE, Fact, assumed_facts, dependency_suffix, fact, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.isa.rows import SEGMENTS, rows
 from zinc_rt.isa.target import default_target
@@ -251,7 +251,7 @@ def test_idle_device_depends_on_no_assumption() -> None:
     device = SimDriver()
     marks = device.consulted()[1]
     device.close_all()
-    assert marks == ["chip r9700", "kernel 7.0"] and leaned_on(marks) == ()
+    assert marks == ["chip r9700", "kernel 7.0"] and assumed_facts(marks) == ()
 
 
 def test_coverage_period_ends_when_queried() -> None:
@@ -273,11 +273,11 @@ def test_kernel_instructions_are_recorded_as_coverage() -> None:
 def test_row_may_need_two_marks() -> None:
     both = ["kernel 7.0", "ioctl DRM_IOCTL_AMDGPU_USERQ"]
     wanted = fact("kernel/7.0/userq_hardened")
-    assert wanted in leaned_on(both) and wanted not in leaned_on(both[:1])
+    assert wanted in assumed_facts(both) and wanted not in assumed_facts(both[:1])
 
 
 def test_only_assumed_rows_are_dependencies() -> None:
-    assert all(row.assumed for row in leaned_on(f"{row.marks[0]}" for row in table().values()))
+    assert all(row.assumed for row in assumed_facts(f"{row.marks[0]}" for row in table().values()))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_only_assumed_rows_are_dependencies() -> None:
     ],
 )
 def test_verdict_lists_its_dependencies(names: list[str], text: str) -> None:
-    assert leaning(names) == text
+    assert dependency_suffix(names) == text
 
 
 # --- rows at their other value ---

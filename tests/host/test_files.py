@@ -9,7 +9,7 @@ from typing import BinaryIO
 import pytest
 
 from zinc_rt.host.errors import OutputError
-from zinc_rt.host.files import check_writable, write_whole
+from zinc_rt.host.files import check_writable, write_atomically
 
 
 def test_file_is_renamed_only_when_complete(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_file_is_renamed_only_when_complete(tmp_path: Path) -> None:
         assert not path.exists()
         file.write(b"whole")
 
-    write_whole(path, write)
+    write_atomically(path, write)
     assert path.read_bytes() == b"whole" and list(tmp_path.iterdir()) == [path]
 
 
@@ -32,22 +32,22 @@ def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OutputError, match="x: cannot write: No space left on device"):
-        write_whole(path, fail)
+        write_atomically(path, fail)
     assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 
 def test_symlink_is_preserved(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for text in (b"one", b"two"):
-        write_whole(tmp_path / "link", lambda file, text=text: file.write(text))
+        write_atomically(tmp_path / "link", lambda file, text=text: file.write(text))
         assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == text
 
 
 def test_device_file_is_written_in_place() -> None:
-    write_whole(os.devnull, lambda file: file.write(b"gone"))
+    write_atomically(os.devnull, lambda file: file.write(b"gone"))
     assert Path(os.devnull).is_char_device()
     with pytest.raises(OutputError, match="/dev/full: cannot write"):
-        write_whole("/dev/full", lambda file: file.write(b"x"))
+        write_atomically("/dev/full", lambda file: file.write(b"x"))
     assert Path("/dev/full").is_char_device() and not list(Path("/dev").glob("full.*"))
 
 
@@ -55,7 +55,7 @@ def test_device_file_is_written_in_place() -> None:
 def test_non_file_path_is_an_output_error(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / name) if name else ""
     with pytest.raises(OutputError):
-        write_whole(path, lambda file: None)
+        write_atomically(path, lambda file: None)
 
 
 def test_path_is_checked_before_the_work(tmp_path: Path) -> None:

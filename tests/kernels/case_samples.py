@@ -9,7 +9,7 @@ from selection import kept_cases
 
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.validate.cases.table import cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thinned
+from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thin_plans
 
 FEW = 2  # groups of kernels; on a device that compiles them, each costs about a second
 PLANNED = 40  # cases that are planned to find them: planning the thousands of a family takes seconds
@@ -36,7 +36,7 @@ def sampled(plans: Sequence[PlannedCase], sample: str, *, maximum: int, few: int
     if sample == "all":
         return list(plans)
     if sample == "more":
-        return thinned(plans, maximum)
-    one = thinned(plans, 1)
+        return thin_plans(plans, maximum)
+    one = thin_plans(plans, 1)
     kept = kept_cases(["-".join(plan.kernels).replace("_", "-").split("-") for plan in one], few)
     return [plan for index, plan in enumerate(one) if index in kept]

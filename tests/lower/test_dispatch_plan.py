@@ -16,8 +16,8 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging
 from zinc_rt.lower import Barrier, Dispatch, dispatch_plan, lower
-from zinc_rt.lower.dispatch_plan import GridInBlock, places
-from zinc_rt.lower.levels import REACH, Touch, levelled
+from zinc_rt.lower.dispatch_plan import GridInBlock, operand_addresses
+from zinc_rt.lower.levels import REACH, Touch, group_by_level
 from zinc_rt.mem.plan import plan_memory
 
 
@@ -77,7 +77,7 @@ def test_every_part_of_the_block_has_a_name() -> None:
     plan = dispatch_plan(program)
     block = [
         (offset + size_bytes, name)
-        for where, offset, size_bytes, name in places(plan, program.graph, program.plan)
+        for where, offset, size_bytes, name in operand_addresses(plan, program.graph, program.plan)
         if not where
     ]
     assert [name for _, name in block] == [
@@ -179,16 +179,16 @@ def test_dependency_level_holds_every_unblocked_launch() -> None:
         return [(launch[1], 0, 8, True)]
 
     levels = [["ax", "ay"], ["bx", "by"], ["cx", "cy"], ["join"]]
-    assert levelled([*chains, ["join"]], touches) == levels
-    apart = levelled([*chains, ["join"]], lambda launch: [("one", 0, 8, True)])
+    assert group_by_level([*chains, ["join"]], touches) == levels
+    apart = group_by_level([*chains, ["join"]], lambda launch: [("one", 0, 8, True)])
     assert apart == [*chains, ["join"]]
-    assert levelled([["a"], ["b"]], lambda launch: [("one", 0, 8, False)]) == [["a", "b"]]
-    assert levelled([["a"], ["b"]], lambda launch: [("one", 8 * ord(launch), 8 * ord(launch) + 8, True)]) == [
-        ["a", "b"]
-    ]
+    assert group_by_level([["a"], ["b"]], lambda launch: [("one", 0, 8, False)]) == [["a", "b"]]
+    assert group_by_level(
+        [["a"], ["b"]], lambda launch: [("one", 8 * ord(launch), 8 * ord(launch) + 8, True)]
+    ) == [["a", "b"]]
 
 
 def test_launch_moves_no_further_than_its_reach() -> None:
     intervals = [[number] for number in range(REACH + 2)]
-    levels = levelled(intervals, lambda number: [("chain", 0, 1, True)] if number <= REACH else [])
+    levels = group_by_level(intervals, lambda number: [("chain", 0, 1, True)] if number <= REACH else [])
     assert levels[2] == [2, REACH + 1]

@@ -13,7 +13,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.model.builder import WEIGHT_DTYPES
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.model.scales import SCALES, in_weight, knows
+from zinc_rt.model.scales import SCALES, find_nonfinite, has_scales
 
 QWEN3 = FOLDER / "qwen3-q.gguf"
 PATTERNS = {"nan": 0x7E00, "inf": 0x7C00, "-inf": 0xFC00}
@@ -43,18 +43,18 @@ def spoilt(tmp_path: Path, tensor: str, block: int, pattern: int) -> Path:
 def test_scale_offset_matches_gguf(dtype: str) -> None:
     kind = gguf.GGMLQuantizationType[dtype.upper()]
     raw = blocks_of(dtype, 5)
-    assert np.isfinite(gguf.quants.dequantize(raw, kind)).all() and in_weight("w", dtype, raw) is None
+    assert np.isfinite(gguf.quants.dequantize(raw, kind)).all() and find_nonfinite("w", dtype, raw) is None
     for at in SCALES[dtype]:
         bad = raw.copy()
         bad[3, at : at + 2] = np.frombuffer(np.uint16(PATTERNS["inf"]).tobytes(), np.uint8)
         with np.errstate(invalid="ignore"):
             assert not np.isfinite(gguf.quants.dequantize(bad, kind)).all()
-        result = in_weight("w", dtype, bad)
+        result = find_nonfinite("w", dtype, bad)
         assert result is not None and (result.block, result.value, result.count) == (3, "inf", 1)
 
 
 def test_every_weight_type_but_iq1_m_is_supported() -> None:
-    assert {dtype for dtype in WEIGHT_DTYPES if not knows(dtype)} == {
+    assert {dtype for dtype in WEIGHT_DTYPES if not has_scales(dtype)} == {
         "iq1_m"
     }  # its scale is spread over four words
 
@@ -69,14 +69,14 @@ def test_every_weight_type_but_iq1_m_is_supported() -> None:
     ],
 )
 def test_elements_and_powers_of_two_are_checked_too(dtype: str, data: np.ndarray) -> None:
-    result = in_weight("w", dtype, data)
+    result = find_nonfinite("w", dtype, data)
     assert result is not None and (result.block, result.value, result.count) == (2, "nan", 2)
 
 
 def test_first_of_many_non_finite_values_is_reported_with_a_count() -> None:
     data = np.zeros((70000, 2), np.float32)
     data[40000, 1] = data[69999, 0] = np.inf
-    result = in_weight("w", "f32", data)
+    result = find_nonfinite("w", "f32", data)
     assert result is not None and result.text == "w (f32): element 80001 is inf, and 1 more"
 
 

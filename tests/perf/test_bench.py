@@ -16,7 +16,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.bench.runs import BenchWorkload, against, alternate, nodes_of, results, runs
-from zinc_rt.perf.bench.scaling import in_turns, scaling_results
+from zinc_rt.perf.bench.scaling import run_in_turns, scaling_results
 from zinc_rt.perf.bench.versus import runner, speed_in
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.figures import figure, percentile
@@ -109,7 +109,7 @@ def test_peer_speed_is_parsed_from_its_output(text: str, speed: float) -> None:
 @pytest.mark.rest
 def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> None:
     loads = [BenchWorkload(2, 2, slots, warmup=0, runs=3) for slots in (1, 3)]
-    timed = in_turns(engine, loads, Sampler())
+    timed = run_in_turns(engine, loads, Sampler())
     made = {result.id: result.measure for result in scaling_results(timed, loads, "t_cpu", Sampler())}
     assert set(made) == {"decode", "prefill", "ttft", "aggregate-3", "scaling-3"}
     one, three = ([sum(run) for run in each.tokens] for each in timed)

@@ -23,7 +23,7 @@ from zinc_rt.perf.history.chain import append, read
 from zinc_rt.perf.native import bench as bench_native
 from zinc_rt.perf.native.bench import C1, NativeBench, NativeCase, bench_case, empty_node
 from zinc_rt.perf.native.llama_cpp import LlamaCpp, RepackSetting
-from zinc_rt.perf.native.paired import Conditions, paired
+from zinc_rt.perf.native.paired import Conditions, pair_results
 from zinc_rt.perf.structure.lab import Lab
 
 CASE = NativeCase("tiny", (C1,), tokens=4, prompt=6, slots=2, oracle=1, oracle_prompt=True)
@@ -115,7 +115,7 @@ def test_invalid_option_is_rejected_before_anything_runs(
 
 def report(**change: Any) -> dict[str, Any]:
     """What a quiet run would have written: 1.5 of llama.cpp's speed in Q8_0."""
-    measure = paired([30.0, 30.0, 29.0, 30.0, 30.0], {"repack": [20.0] * 5, "no repack": [18.0] * 5})
+    measure = pair_results([30.0, 30.0, 29.0, 30.0, 30.0], {"repack": [20.0] * 5, "no repack": [18.0] * 5})
     measure["conditions"] = {"read_gbs": [40.0] * 6, "load": [1.0] * 6, "threads": 2}
     settings = dict.fromkeys(("lm_head_rows", "max_decode_tokens", "decode_topk"), 0) | {"gemma4_attn_scale": 0.0}
     result = {"id": "qwen3-0.6b-q8_0/canonical-1-q8/decode", "tier": "t_cpu_native", "status": "pass"}
@@ -154,7 +154,7 @@ def test_quiet_run_with_required_ratio_passes_gate(lab: Lab, tmp_path: Path) -> 
 
 def test_slower_run_fails_gate(lab: Lab, tmp_path: Path) -> None:
     slow = report()
-    slow["results"][0]["measure"] |= paired([20.0] * 5, {"repack": [20.0] * 5})
+    slow["results"][0]["measure"] |= pair_results([20.0] * 5, {"repack": [20.0] * 5})
     assert decided(lab, tmp_path, slow).status == "fail"
 
 
@@ -167,7 +167,7 @@ def spoilt(name: str) -> dict[str, Any]:
         case "load":
             result["measure"]["conditions"]["load"][2] = 5.0
         case "rounds":
-            result["measure"] |= paired([30.0] * 3, {"repack": [20.0] * 3})
+            result["measure"] |= pair_results([30.0] * 3, {"repack": [20.0] * 3})
         case "blocked":
             result |= {"status": "blocked", "reason": "no llama.cpp"}
         case "summary":

@@ -160,8 +160,8 @@ def test_every_node_is_dispatched_and_matches_the_oracle(lab: Lab) -> None:
 
 @pytest.mark.rest
 def test_undispatched_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = executed.dispatched
-    monkeypatch.setattr(executed, "dispatched", lambda variant: real(variant)[:-1])
+    real = executed.dispatched_nodes
+    monkeypatch.setattr(executed, "dispatched_nodes", lambda variant: real(variant)[:-1])
     found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
     assert found.value == 2 and set(found.detail["missing"].values()) == {"not dispatched"}
 
@@ -171,23 +171,31 @@ def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> Non
     """As the tier runs them; of a node that runs as it is that is the node itself."""
     engine = lab.bench("t1").engine
     plain = engine.graph("decode")
-    run = engine.variants.as_run(plain).nodes
-    found = {id(node) for each in run if each.op.name != "BARRIER" for node in executed.stands_for(plain, each)}
+    run = engine.variants.fused(plain).nodes
+    found = {
+        id(node) for each in run if each.op.name != "BARRIER" for node in executed.represented_nodes(plain, each)
+    }
     assert found == {id(node) for node in plain.nodes if node.op.name != "BARRIER"}
     (write, *_) = [node for node in run if node.op.name == "RMS_NORM_FUSED_ROPE_KV_WRITE"]
-    assert {node.op.name for node in executed.stands_for(plain, write)} == {"RMS_NORM", "ROPE", "KV_WRITE_BATCHED"}
-    assert all(executed.stands_for(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER")
+    assert {node.op.name for node in executed.represented_nodes(plain, write)} == {
+        "RMS_NORM",
+        "ROPE",
+        "KV_WRITE_BATCHED",
+    }
+    assert all(
+        executed.represented_nodes(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER"
+    )
 
 
 @pytest.mark.rest
 def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = executed.dispatched
+    real = executed.dispatched_nodes
 
     def without_fused(variant: Variant) -> list[Any]:
         return [node for node in real(variant) if node.op.name != "RMS_NORM_FUSED_ROPE_KV_WRITE"]
 
     assert MEASURES["nodes_not_run"](lab, "t1").value == 0
-    monkeypatch.setattr(executed, "dispatched", without_fused)
+    monkeypatch.setattr(executed, "dispatched_nodes", without_fused)
     found = MEASURES["nodes_not_run"](lab, "t1")
     assert found.value > 0 and set(found.detail["missing"].values()) == {"not dispatched"}
 
@@ -202,14 +210,14 @@ def test_layers_sharing_a_dispatch_match_oracle_logits(lab: Lab, monkeypatch: py
 
 @pytest.mark.rest
 def test_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = executed._tapped
+    real = executed._tap_stage
 
     def off(bench: Any, stage: Any) -> Any:
         for place, (name, data) in enumerate(real(bench, stage)):
             wrong = place == 3 and bench.engine.backend.spec.tier != "t_cpu"
             yield name, bytes([data[0] ^ 1]) + data[1:] if wrong else data
 
-    monkeypatch.setattr(executed, "_tapped", off)
+    monkeypatch.setattr(executed, "_tap_stage", off)
     found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
     assert found.value == 2 and all("than the oracle" in why for why in found.detail["missing"].values())
 
@@ -274,11 +282,13 @@ def test_single_page_cannot_measure_paging(lab: Lab) -> None:
 def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[12:15], v[0:7], as GFX12 encodes it."""
     matrix, plain = bytes.fromhex("004040cc0819021c"), bytes.fromhex("0000bfbf")
-    assert executed._holds_matrix(plain + matrix, "gfx1201") and not executed._holds_matrix(plain, "gfx1201")
+    assert executed._has_matrix_instruction(plain + matrix, "gfx1201") and not executed._has_matrix_instruction(
+        plain, "gfx1201"
+    )
     line: dict[str, Any] = {"tier": "t_cpu_native", "tokens": 2, "quants": ["f32"], "ordering": "canonical-1"}
     with pytest.raises(CannotMeasure, match="not built"):
         MEASURES["matrix_kernels_run"](lab, **line)
-    monkeypatch.setattr(executed, "_holds_matrix", lambda image, arch: True)
+    monkeypatch.setattr(executed, "_has_matrix_instruction", lambda image, arch: True)
     monkeypatch.setattr(executed, "code_of", lambda variant: {"prefill_tile": matrix})
     found = MEASURES["matrix_kernels_run"](lab, **line)
     assert found.value == 1 and "prefill_tile ran on t_cpu_native" in found.how

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.perf.native.paired import Conditions, best_setting, blocked, paired, ratio
+from zinc_rt.perf.native.paired import Conditions, best_setting, blocking_reason, pair_results, ratio
 
 QUIET = Conditions([40.0, 41.0, 42.0], [1.0, 2.4, 2.1], threads=2)
 OURS = [30.0, 36.0, 33.0, 35.0, 34.0]
@@ -17,7 +17,7 @@ def test_ratio_uses_fastest_runs_and_best_peer_setting() -> None:
 
 
 def test_spread_is_computed_over_rounds() -> None:
-    measure = paired(OURS, THEIRS)
+    measure = pair_results(OURS, THEIRS)
     assert measure["ratio"] == 1.5
     assert (measure["ratio_low"], measure["ratio_high"]) == (1.5, 35 / 22)
     assert measure["ratio_of_medians"] == pytest.approx(34 / 22)
@@ -25,12 +25,12 @@ def test_spread_is_computed_over_rounds() -> None:
 
 
 def test_missing_peer_gives_speed_without_ratio() -> None:
-    measure = paired(OURS, {})
+    measure = pair_results(OURS, {})
     assert measure["tokens_per_second"] == 36 and "ratio" not in measure
 
 
 def test_quiet_machine_can_be_judged() -> None:
-    assert blocked(QUIET, 5, "", needs_peer=True) == ""
+    assert blocking_reason(QUIET, 5, "", needs_peer=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_quiet_machine_can_be_judged() -> None:
 def test_noise_too_few_rounds_and_missing_peer_each_block(
     conditions: Conditions, rounds: int, problem: str, reason: str
 ) -> None:
-    assert reason in blocked(conditions, rounds, problem, needs_peer=True)
+    assert reason in blocking_reason(conditions, rounds, problem, needs_peer=True)

@@ -13,7 +13,7 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import FOLDER, embedded
+from zinc_rt.golden.embedded import FOLDER, embedded_pairs
 from zinc_rt.golden.format import read_golden
 from zinc_rt.host.errors import CheckFailed, InputError, OutputError, UsageError
 from zinc_rt.model.gguf import read_gguf
@@ -30,7 +30,7 @@ from zinc_rt.perf.perplexity.scoring import (
     perplexity,
     rows_of,
     score,
-    scored,
+    scored_tokens,
 )
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
@@ -52,8 +52,8 @@ def test_text_is_split_like_llama_perplexity() -> None:
     made = chunks(list(range(100, 135)), 10, bos=1)
     assert [chunk.tokens[:2] for chunk in made] == [(1, 101), (1, 111), (1, 121)]  # 5 tokens are left over
     assert {len(chunk.tokens) for chunk in made} == {10} and made[0].first == 5
-    assert made[1].targets.tolist() == [116, 117, 118, 119] and scored(10) == 4
-    assert scored(511) == 255 and scored(512) == 255
+    assert made[1].targets.tolist() == [116, 117, 118, 119] and scored_tokens(10) == 4
+    assert scored_tokens(511) == 255 and scored_tokens(512) == 255
     assert len(chunks(list(range(100)), 10, maximum=3)) == 3 and chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
     for wrong, told in (((list(range(9)), 10), "has 9 tokens"), (([1] * 9, 3), "--ctx 3")):
         with pytest.raises(UsageError, match=told):
@@ -83,7 +83,7 @@ def test_perplexity_matches_sum_over_logits(engine: Engine) -> None:
     tokens = text(engine, 2 * 12 + 5)
     made = perplexity(score(engine, chunks(tokens, 12)).nll)
     wanted = by_hand(engine, tokens, 12)
-    assert len(wanted) == 2 * scored(12)
+    assert len(wanted) == 2 * scored_tokens(12)
     mean = math.fsum(wanted) / len(wanted)
     error = math.sqrt((math.fsum(v * v for v in wanted) / len(wanted) - mean * mean) / (len(wanted) - 1))
     assert made.value == pytest.approx(math.exp(mean), rel=1e-12)
@@ -94,7 +94,7 @@ def test_chunk_longer_than_one_step_has_same_rows_as_a_short_one(monkeypatch: py
     with Engine(read_gguf(MODEL), CpuBackend("float32-dequant"), ctx=PIECE + 40) as engine:
         (chunk,) = chunks(text(engine, PIECE + 40), PIECE + 40)
         pieces = list(rows_of(engine, chunk))
-        assert len(pieces) == 2 and sum(map(len, pieces)) == scored(PIECE + 40) == len(chunk.targets)
+        assert len(pieces) == 2 and sum(map(len, pieces)) == scored_tokens(PIECE + 40) == len(chunk.targets)
         assert engine.sequences == ()
 
 
@@ -147,7 +147,9 @@ def test_kl_ignores_tokens_impossible_in_base_and_is_infinite_in_reverse() -> No
     assert one.kl[0] == pytest.approx(math.log(1.5)) and two.kl[0] == math.inf
 
 
-WHOLE = [pair for pair in embedded() if read_golden(pair.golden).rows is None]  # every position's logits are there
+WHOLE = [
+    pair for pair in embedded_pairs() if read_golden(pair.golden).rows is None
+]  # every position's logits are there
 
 
 @pytest.mark.parametrize("pair", WHOLE, ids=lambda pair: pair.model.stem)

@@ -27,8 +27,8 @@ from zinc_rt.perf.profile.steps import (
     MeasuredSteps,
     ProfileWorkload,
     TimedStep,
+    located_ns,
     measure,
-    placed_ns,
     profile,
 )
 from zinc_rt.sim.gpu import SimGpu
@@ -131,8 +131,8 @@ def test_implausible_clocks_are_reported(on_cpu: MeasuredSteps) -> None:
 
 
 def test_device_clock_is_aligned_at_the_end_of_the_step() -> None:
-    assert placed_ns(step_of((5010, 5020), (5030, 5040), began=1000, ended=1100)) == 1100 - 5040
-    assert placed_ns(step_of((1010, 1020), began=1000, ended=1100, host_time=True)) == 0
+    assert located_ns(step_of((5010, 5020), (5030, 5040), began=1000, ended=1100)) == 1100 - 5040
+    assert located_ns(step_of((1010, 1020), began=1000, ended=1100, host_time=True)) == 0
 
 
 def test_command_writes_table_report_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

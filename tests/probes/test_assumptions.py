@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.cli.report import Report, Result
-from zinc_rt.host.facts import fact, flipped, table, told
+from zinc_rt.host.facts import fact, flipped, report_rows, table
 from zinc_rt.probes import command as pm4_test
 from zinc_rt.probes.learning import assumptions, leaning
 from zinc_rt.probes.output.table import verdict
@@ -45,7 +45,7 @@ def test_probe_lists_assumptions_it_depends_on(probed: dict[str, list[str]]) -> 
 
 def test_verdict_names_dependencies() -> None:
     report = Report("pm4-test", results=[Result("P20/t1", "probe", "pass")])
-    report.details["assumptions"] = told([fact("counter"), fact("protected_fence")])
+    report.details["assumptions"] = report_rows([fact("counter"), fact("protected_fence")])
     said = verdict(report, strict=False)
     assert said.startswith("PASS")
     assert said.endswith(", depends on 2 unverified assumptions: counter, protected_fence")

@@ -205,10 +205,10 @@ def test_models_on_simulated_device_accept_facts_too(tmp_path: Path) -> None:
     path.write_text(card(protected_fence="at once").to_json())
     asked = argparse.Namespace(sanitizer="off", facts=str(path), threads=None)
     assert options.simulated_device(asked) == {"sanitizer": "off", "facts": str(path)}
-    options.check_taken([Choice(registry.spec("t1"), "", True)], asked)
+    options.check_options_used([Choice(registry.spec("t1"), "", True)], asked)
     real = Choice(registry.spec("t1"), "", gpu=object())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="--sanitizer needs a simulated device, which t1 does not use"):
-        options.check_taken([real], asked)
+        options.check_options_used([real], asked)
     path.write_text(replace(card(), simulated=True).to_json())
     with pytest.raises(UsageError, match="cannot calibrate"):
         options.simulated_device(asked)

@@ -99,7 +99,7 @@ class KvMachine(RuleBasedStateMachine):
         source, target = self.cache.step_rows(holding)
         self.read(sequence, source)
         self.write(sequence, end, target)
-        self.cache.ran(holding, np.array(sequence.tokens, np.int32), end, keep=keep, rolling=rolling)
+        self.cache.record_computed(holding, np.array(sequence.tokens, np.int32), end, keep=keep, rolling=rolling)
         sequence.computed = end
 
     @rule(sequence=sequences)

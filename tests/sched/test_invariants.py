@@ -48,7 +48,7 @@ def decoding(m: SchedulerMachine) -> Request:
 
 
 def waiting(m: SchedulerMachine) -> Request:
-    return next(iter(m.scheduler.queues.everybody()))
+    return next(iter(m.scheduler.queues.requests()))
 
 
 def lost_from_its_queue(m: SchedulerMachine) -> None:

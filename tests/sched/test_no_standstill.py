@@ -11,7 +11,7 @@ from support import Counts
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.schedule_checks import of_every_run
+from zinc_rt.sched.simulation.schedule_checks import common_checks
 from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
 from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -53,7 +53,7 @@ def everything_ends(seed: int) -> None:
     tenants, arrivals, slots, pages = case(seed)
     settings = SimulationSettings(slots, 1024, pages, check_every=8)
     seen = simulate(arrivals, tenants, settings, CLOCK)
-    assert [outcome for outcome in of_every_run(seen) if outcome.status != "pass"] == []
+    assert [outcome for outcome in common_checks(seen) if outcome.status != "pass"] == []
 
 
 @pytest.mark.parametrize("seed", STOOD_STILL)

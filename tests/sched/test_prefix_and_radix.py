@@ -56,7 +56,7 @@ def test_chat_prefix_hits_match_a_radix_tree(chats: list[tuple[int, list[list[in
             assert match.pages == min(radix.longest(history), len(history) - 1) // PAGE
             holding = cache.admit(0, SPACE, tokens, digests, match)
             assert holding is not None and cache.cover(holding, len(tokens))
-            cache.ran(holding, tokens, len(history))
+            cache.record_computed(holding, tokens, len(history))
             cache.release(holding)
             radix.insert(history[: len(history) // PAGE * PAGE])
 
@@ -69,7 +69,7 @@ def test_digest_collision_is_not_a_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     same = bytes(64)
     holding = cache.admit(0, SPACE, first, same, cache.prefix.match(same, first))
     assert holding is not None and cache.cover(holding, 9)
-    cache.ran(holding, first, 9)
+    cache.record_computed(holding, first, 9)
     cache.release(holding)
     assert cache.prefix.match(same, other).pages == 0
 
@@ -109,16 +109,16 @@ def test_window_page_that_another_sequence_uses_is_not_promised_again() -> None:
     digests = chain(tokens, PAGE, SPACE)
     first = cache.admit(0, SPACE, tokens, digests, cache.prefix.match(digests, tokens))
     assert first is not None and cache.cover(first, 8)
-    cache.ran(first, tokens, 8)
+    cache.record_computed(first, tokens, 8)
     second = cache.admit(0, SPACE, tokens, digests, cache.prefix.match(digests, tokens))
     assert second is not None and second.cached == 8 and cache.pools[1].charge(0) == 10
     assert cache.cover(first, 16)
-    cache.ran(first, tokens, 16)
+    cache.record_computed(first, tokens, 16)
     assert cache.pools[1].charge(0) == 10, "its two released pages are the second's"
     for holding, ends in ((first, (24, 28)), (second, (16, 24, 28))):
         for end in ends:
             assert cache.cover(holding, end)
-            cache.ran(holding, tokens, end)
+            cache.record_computed(holding, tokens, end)
         cache.release(holding)
     assert [pool.charge(0) for pool in cache.pools] == [0, 0]
 

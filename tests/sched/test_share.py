@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.sched.bucket import NS, Bucket
-from zinc_rt.sched.share import WEIGHT_UNITS, Service, Shares, less, weight_units
+from zinc_rt.sched.share import WEIGHT_UNITS, Service, Shares, is_less_served, weight_units
 
 
 def filled(capacities: tuple[int, ...], demands: list[tuple[int, ...]], weights: list[int]) -> list[int]:
@@ -20,7 +20,9 @@ def filled(capacities: tuple[int, ...], demands: list[tuple[int, ...]], weights:
     while open_to:
         minimum = min(open_to)
         for tenant in open_to:
-            if less(shares.of(held[tenant], weights[tenant]), shares.of(held[minimum], weights[minimum])):
+            if is_less_served(
+                shares.of(held[tenant], weights[tenant]), shares.of(held[minimum], weights[minimum])
+            ):
                 minimum = tenant
         used = [sum(item[n] for item in held) for n in range(len(capacities))]
         if any(u + d > c for u, d, c in zip(used, demands[minimum], capacities, strict=True)):
@@ -43,7 +45,7 @@ def test_weight_of_two_gets_twice_the_share() -> None:
 def test_equal_shares_of_different_resources_are_equal() -> None:
     shares = Shares((7, 21))
     one, other = shares.of((1, 0), WEIGHT_UNITS), shares.of((0, 3), WEIGHT_UNITS)
-    assert not less(one, other) and not less(other, one)
+    assert not is_less_served(one, other) and not is_less_served(other, one)
 
 
 @pytest.mark.parametrize("weight", [0, -1, 0.0001, 2000, float("nan")])

@@ -11,8 +11,8 @@ from support import Counts
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
-from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings, drawn, simulate
+from zinc_rt.sched.simulation.schedule_checks import common_checks, first_token_within, gaps_within, prefix_hits
+from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings, draw_token, simulate
 from zinc_rt.sched.simulation.simulation_log import jain, percentiles
 from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.step_cost import PREDICTED, StepCost
@@ -30,7 +30,7 @@ def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object
 
 
 def passed(seen: SimulatedRun) -> bool:
-    return all(finding.status == "pass" for finding in of_every_run(seen))
+    return all(finding.status == "pass" for finding in common_checks(seen))
 
 
 def test_single_request_matches_hand_computed_schedule() -> None:
@@ -60,8 +60,8 @@ def test_conversation_turns_hit_earlier_pages() -> None:
 
 def test_text_tokens_do_not_depend_on_the_caller() -> None:
     places = np.arange(2000)
-    text, other = (drawn(np.full(1, seed, np.uint64), places) for seed in (1 << 32, 2 << 32))
-    assert (text[7:9] == drawn(np.full(2, 1 << 32, np.uint64), places[7:9])).all()
+    text, other = (draw_token(np.full(1, seed, np.uint64), places) for seed in (1 << 32, 2 << 32))
+    assert (text[7:9] == draw_token(np.full(2, 1 << 32, np.uint64), places[7:9])).all()
     assert (text == other).mean() < 0.01 and len(np.unique(text)) > 1900 and text.min() >= 0
 
 
@@ -79,7 +79,7 @@ def test_same_seed_gives_the_same_run() -> None:
 def test_interrupted_run_releases_everything(limit: dict[str, float]) -> None:
     seen = run([Arrival(at, "a", 40, 30) for at in range(12)], **limit)
     assert seen.steps == 7 and seen.cut == 7 and not seen.left
-    result = {finding.id: finding.status for finding in of_every_run(seen)}
+    result = {finding.id: finding.status for finding in common_checks(seen)}
     assert result.pop("everything-ends") == "skip" and set(result.values()) == {"pass"}
 
 
@@ -95,7 +95,7 @@ def test_impossible_request_is_rejected_before_the_run() -> None:
 def test_failing_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: a page"] if s.now_ns >= 5 * 10**9 else [])
     seen = run([Arrival(0, "a", 40, 30)])
-    (finding, *others) = of_every_run(seen)
+    (finding, *others) = common_checks(seen)
     assert finding.status == "fail" and finding.first_bad["step"] == 6 and finding.reason == "i03: a page"
     assert {item.status for item in others} == {"skip"}
 
@@ -106,7 +106,7 @@ def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Scheduler, "cancel", broken)
     seen = run([Arrival(0, "a", 40, 30)], most_steps=3)
-    (finding, *_) = of_every_run(seen)
+    (finding, *_) = common_checks(seen)
     assert (
         finding.reason == "AssertionError: inequality R is violated" and "broken" in finding.first_bad["traceback"]
     )
@@ -140,7 +140,7 @@ def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
         workload.slots, pages=workload.pages, check_every=64, most_steps=None if whole else 150
     )
     seen = simulate(arrivals, workload.tenants, settings, PREDICTED)
-    assert {finding.status for finding in of_every_run(seen)} <= {"pass", *(() if whole else ("skip",))}
+    assert {finding.status for finding in common_checks(seen)} <= {"pass", *(() if whole else ("skip",))}
     if whole:
         baseline = simulate(arrivals, workload.tenants, replace(settings, policy="fcfs"), PREDICTED)
         result = [check.judge(seen, baseline) for check in workload.checks]

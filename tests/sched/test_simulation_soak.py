@@ -12,7 +12,7 @@ from support import Counts
 
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.schedule_checks import of_every_run
+from zinc_rt.sched.simulation.schedule_checks import common_checks
 from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
 from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -65,7 +65,7 @@ def test_long_simulation_loses_nothing(slow_counts: Counts) -> None:
     settings = SimulationSettings(SLOTS, 1024, PAGES, check_every=slow_counts(10, 2000))
     simulation = Simulation(traffic(np.random.default_rng(1), count), TENANTS, settings, QUICK_CARD, advance)
     seen = simulation.run()
-    assert [finding for finding in of_every_run(seen) if finding.status != "pass"] == []
+    assert [finding for finding in common_checks(seen) if finding.status != "pass"] == []
     assert (
         ended == count
         and min(seen.counts.parked, seen.counts.evicted) > count // 1000

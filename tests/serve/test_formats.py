@@ -18,7 +18,7 @@ from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.parser import AnswerParser, Delta
-from zinc_rt.serve.formats.table import FORMATS, choose, named
+from zinc_rt.serve.formats.table import FORMATS, choose, format_by_name
 
 ids = {f"{case.format}-{n}": case for n, case in enumerate(TRANSCRIPTS)}
 
@@ -39,7 +39,7 @@ def parts_of(deltas: list[Delta]) -> tuple[str, str, tuple[tuple[str, str], ...]
 
 
 def parsed(case: Transcript, pieces: list[str]) -> tuple[object, ...]:
-    parser = AnswerParser(named(case.format), tools=TOOLS, prompt=case.prompt)
+    parser = AnswerParser(format_by_name(case.format), tools=TOOLS, prompt=case.prompt)
     deltas = [delta for piece in pieces for delta in parser.feed(piece)]
     deltas += parser.close(cut=case.cut)
     assert parser.calls == len(parts_of(deltas)[2])
@@ -73,7 +73,7 @@ def test_random_markers_and_text_parse_the_same_however_chunked(format, data) ->
 
 def test_call_is_content_without_tools() -> None:
     text = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-    parser = AnswerParser(named("qwen3"))
+    parser = AnswerParser(format_by_name("qwen3"))
     assert parts_of(parser.feed(text) + parser.close()) == (text, "", ())
 
 
@@ -82,7 +82,7 @@ def test_call_is_content_without_tools() -> None:
 )
 def test_single_call_mode_ignores_text_after_the_call(case: Transcript) -> None:
     for pieces in ([case.text], list(case.text)):
-        parser = AnswerParser(named(case.format), tools=TOOLS, one_call=True)
+        parser = AnswerParser(format_by_name(case.format), tools=TOOLS, one_call=True)
         deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.close()
         assert parts_of(deltas) == (case.content, case.reasoning, case.calls[:1])
 
@@ -93,7 +93,7 @@ def tokenizer() -> Tokenizer:
 
 
 def read(tokenizer: Tokenizer, tokens: list[int], stops: tuple[str, ...] = ()) -> tuple[object, ...]:
-    answer_text = AnswerText(tokenizer, named("qwen3"), stops, tools=TOOLS)
+    answer_text = AnswerText(tokenizer, format_by_name("qwen3"), stops, tools=TOOLS)
     deltas = [delta for token in tokens for delta in answer_text.feed(token)]
     return (*parts_of(deltas + answer_text.close()), answer_text.stopped)
 
@@ -129,7 +129,7 @@ def test_end_tokens_are_hidden(tokenizer: Tokenizer) -> None:
 
 def test_unknown_format_error_lists_the_formats() -> None:
     with pytest.raises(UsageError, match="unknown format 'qwen'"):
-        named("qwen")
+        format_by_name("qwen")
     assert choose(None).name == choose("{{ messages }}").name == "plain"
 
 
@@ -153,7 +153,7 @@ def test_template_determines_the_format(signs: str, name: str) -> None:
 
 
 def test_mistral_call_ids_match_its_template() -> None:
-    parser = AnswerParser(named("mistral"), tools=TOOLS)
+    parser = AnswerParser(format_by_name("mistral"), tools=TOOLS)
     deltas = parser.feed('[TOOL_CALLS][{"name": "now", "arguments": {}}]') + parser.close()
     assert re.fullmatch("[a-zA-Z0-9]{9}", deltas[0].tool_calls[0].id or "")
 

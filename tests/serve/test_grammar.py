@@ -24,9 +24,9 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.parser import Delta
-from zinc_rt.serve.formats.table import FORMATS, demanded_calls, named, strict_calls
+from zinc_rt.serve.formats.table import FORMATS, format_by_name, required_calls, strict_calls
 from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
-from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, grammar_asked
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, requested_grammar
 
 PERSON = {
     "type": "object",
@@ -204,7 +204,7 @@ def test_slow_grammar_compilation_is_rejected(monkeypatch: pytest.MonkeyPatch) -
     ],
 )  # fmt: skip
 def test_every_grammar_parameter_name_is_accepted(body: dict[str, Any], kind: str | None) -> None:
-    asked = grammar_asked(body)
+    asked = requested_grammar(body)
     assert (asked and asked.kind) == kind
 
 
@@ -222,7 +222,7 @@ def test_every_grammar_parameter_name_is_accepted(body: dict[str, Any], kind: st
 )
 def test_malformed_grammar_parameter_is_rejected_by_name(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ServeError, match=said):
-        grammar_asked(body)
+        requested_grammar(body)
 
 
 # --- on a device
@@ -348,7 +348,7 @@ FAMILIES = [format for format in FORMATS if format.demand is not None]
 def test_required_call_can_be_parsed_by_its_format(compiler: GrammarCompiler, format: Format, seed: int) -> None:
     tools = TOOLS if seed else {"now": TOOLS["now"]}
     tokenizer = compiler.tokenizer
-    grammar = compiler.compile(demanded_calls(format, tokenizer, tools, many=seed > 2))
+    grammar = compiler.compile(required_calls(format, tokenizer, tools, many=seed > 2))
     tokens = list(drawn(grammar, compiler, seed, 600))
     if not grammar.accepting:
         return  # a text that found no end
@@ -374,7 +374,7 @@ def arguments_of(deltas: list[Delta]) -> list[dict[str, Any]]:
 
 def test_format_without_calls_rejects_required_calls(compiler: GrammarCompiler) -> None:
     with pytest.raises(ServeError, match="plain"):
-        demanded_calls(named("plain"), compiler.tokenizer, TOOLS, many=True)
+        required_calls(format_by_name("plain"), compiler.tokenizer, TOOLS, many=True)
 
 
 _JSON = '{"name": "weather", "arguments": {"city": "if a < b: </b>", "days": 2, "units": "metric"}}'
@@ -393,7 +393,7 @@ CANONICAL = {  # as the template of each family writes the call of an earlier tu
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, format: Format) -> None:
     tokenizer, text = compiler.tokenizer, CANONICAL[format.name]
-    grammar = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
+    grammar = compiler.compile(required_calls(format, tokenizer, TOOLS, many=True))
     answer_text = AnswerText(tokenizer, format, tools=TOOLS)
     deltas: list[Delta] = []
     for token in tokenizer.encode(text, add_special=False, continues=True):
@@ -404,7 +404,7 @@ def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, fo
     deltas += answer_text.close()
     assert arguments_of(deltas) == [{"city": "if a < b: </b>", "days": 2, "units": "metric"}]
     strange = text.replace("metric", "kelvin")
-    assert not takes(compiler, demanded_calls(format, tokenizer, TOOLS, many=True), strange)
+    assert not takes(compiler, required_calls(format, tokenizer, TOOLS, many=True), strange)
 
 
 def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
@@ -437,7 +437,7 @@ def test_malformed_tool_schema_is_rejected_or_unconstrained(
     compiler: GrammarCompiler, format: Format, properties: Any
 ) -> None:
     tools = {"now": {"type": "object", "properties": properties, "required": 3}}
-    for calls in (partial(demanded_calls, many=True), strict_calls):
+    for calls in (partial(required_calls, many=True), strict_calls):
         try:
             compiler.compile(calls(format, compiler.tokenizer, tools))
         except ServeError as error:

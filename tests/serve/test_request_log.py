@@ -15,7 +15,7 @@ from ticking_scheduler import run, scheduler_of
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 from zinc_rt.serve.http.request_ids import RequestIds
-from zinc_rt.serve.observe.answer_log import tell_answer
+from zinc_rt.serve.observe.answer_log import log_answer
 from zinc_rt.serve.observe.logs import GONE, KEPT_LINES, LOGGER, RequestLog, ServerLog
 from zinc_rt.serve.observe.model_metrics import ModelMetrics
 
@@ -95,7 +95,7 @@ def test_early_disconnect_is_499_and_internal_error_is_500(log: tuple[ServerLog,
 
 def test_log_line_has_figures_and_request_id(log: tuple[ServerLog, io.StringIO]) -> None:
     scheduler, _, spaces = scheduler_of(["ada"])
-    ModelMetrics(scheduler, lambda *end: tell_answer("m", "ada", "req-1", *end))
+    ModelMetrics(scheduler, lambda *end: log_answer("m", "ada", "req-1", *end))
     scheduler.submit(NewRequest(7, 0, [1, 2, 3], spaces[0], Sampling(4, seed=1)))
     run(scheduler)
     (line,) = lines(*log)

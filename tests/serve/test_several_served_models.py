@@ -20,7 +20,7 @@ from zinc_rt.serve.config.settings import LedgerSettings, ModelSettings
 from zinc_rt.serve.engine.model_loader import LoadingRoom, ModelLoader, room_for
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.served_model import ServedModel
-from zinc_rt.serve.engine.server import InferenceServer, by_turn
+from zinc_rt.serve.engine.server import InferenceServer, order_by_turn
 from zinc_rt.serve.errors import ServeError
 
 DENSE, MIXED = (
@@ -138,11 +138,11 @@ def test_models_take_turns_by_virtual_time_without_credit() -> None:
     turns: list[str] = []
     for step in range(60):
         two.pending = step >= 30
-        nxt = by_turn(fakes(one, two))[0]
+        nxt = order_by_turn(fakes(one, two))[0]
         nxt.virtual_seconds += 1.0 if nxt.id == "one" else 0.5
         turns.append(nxt.id)
     assert set(turns[:30]) == {"one"}
     assert 9 <= turns[30:].count("one") <= 11, "two steps of the other for each, from the first on"
     assert turns[30:34].count("two") <= 3
     two.interactive, two.virtual_seconds = 1, 1000.0
-    assert by_turn(fakes(one, two))[0].id == "two"
+    assert order_by_turn(fakes(one, two))[0].id == "two"

@@ -200,7 +200,7 @@ def test_sessions_are_counted_pinned_and_dropped(admin: httpx.Client, keyed: Ser
     assert admin.get(name).json() == one
     assert admin.delete(name).json()["deleted"]
     assert error(admin.delete(name))[:2] == (404, "session_not_found")
-    assert keyed.server.model(MODEL).core.scheduler.pins.everybody() == []
+    assert keyed.server.model(MODEL).core.scheduler.pins.all_pins() == []
 
 
 def test_usage_shows_both_sides_of_the_ledger(admin: httpx.Client, keyed: Serving) -> None:

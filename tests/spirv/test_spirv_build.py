@@ -7,7 +7,7 @@ from spirv.spirv_edits import edited, instruction, without
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.spirv.table import module as committed
-from zinc_rt.spirv.build import ALIGNED, NO_CONTRACTION, finished
+from zinc_rt.spirv.build import ALIGNED, NO_CONTRACTION, finish_module
 from zinc_rt.spirv.modes import MODES, with_modes
 from zinc_rt.spirv.module import GENERATOR, bytes_of, read
 from zinc_rt.spirv.opcodes import ROUNDED, Opcode
@@ -18,19 +18,19 @@ NORM = committed("rms_norm")
 def test_every_float_operation_is_decorated_once() -> None:
     bare = edited(NORM, without(Opcode.Decorate, NO_CONTRACTION))
     assert not read(bare).decorated(NO_CONTRACTION)
-    module = read(finished(bare))
+    module = read(finish_module(bare))
     decorated = [item.operands[0] for item in module.of(Opcode.Decorate) if item.operands[1] == NO_CONTRACTION]
     assert sorted(decorated) == sorted(item.operands[1] for item in module.of(*ROUNDED))
 
 
 def test_finishing_a_finished_module_changes_nothing() -> None:
-    assert finished(NORM) == NORM
+    assert finish_module(NORM) == NORM
 
 
 def test_generator_is_cleared_and_the_source_is_recorded() -> None:
     words = list(read(NORM).words)
     words[GENERATOR] = 0x8000B
-    module = read(finished(bytes_of(words), "of here"))
+    module = read(finish_module(bytes_of(words), "of here"))
     assert module.words[GENERATOR] == 0
     assert "of here" in module.processed
 
@@ -40,7 +40,7 @@ def test_address_loads_are_8_byte_aligned() -> None:
         loads = each.opcode == Opcode.Load and each.operands[3:4] == (ALIGNED,)
         return instruction(Opcode.Load, *each.operands[:4], 4) if loads else None
 
-    module = read(finished(edited(NORM, as_glslang)))
+    module = read(finish_module(edited(NORM, as_glslang)))
     loads = [item for item in module.of(Opcode.Load) if item.operands[3:4] == (ALIGNED,)]
     of_addresses = [load for load in loads if module.definitions[load.operands[0]].opcode == Opcode.TypePointer]
     assert of_addresses and {of_address.operands[4] for of_address in of_addresses} == {8}
@@ -49,7 +49,7 @@ def test_address_loads_are_8_byte_aligned() -> None:
 
 def test_empty_module_is_rejected() -> None:
     with pytest.raises(InputError, match="not a kernel"):
-        finished(NORM[:20])
+        finish_module(NORM[:20])
     with pytest.raises(InputError, match="not a kernel"):
         with_modes(NORM[:20], ("DenormPreserve",))
 

@@ -47,7 +47,7 @@ def run(backend: Backend, path: Path, *, times: bool) -> int:
         sequence = engine.open()
         engine.extend(sequence, [1, 2], rows="last")
         engine.extend(sequence, [3], rows="last")
-        graph = engine.variants.as_run(engine.graph("decode"))
+        graph = engine.variants.fused(engine.graph("decode"))
         return sum(node.op is not Op.BARRIER for node in graph.nodes)
 
 

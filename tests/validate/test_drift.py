@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from zinc_rt.golden.capture import CapturedRun
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.validate import limits
 from zinc_rt.validate.check_result import CheckResult, ValueMeasure
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.command import main
-from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.drift import Isolated, ignore_drift, isolation_check, may_be_drift, solo_limit
 from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT_GROWTH, GOLDEN, rounding
 from zinc_rt.validate.measure import Measure
 
-PAIR = embedded()[1]
+PAIR = embedded_pairs()[1]
 SUBJECT = CheckedPair("m", "t1", "m.npz", GOLDEN, "again")
 PROMPT, STEPS, WIDTH = 12, 3, 64
 
@@ -158,7 +158,7 @@ def test_limits_are_small_justified_multiples_of_healthy_values() -> None:
         assert limit.why
         for name, healthy in limit.healthy.items():
             assert 2 <= getattr(limit, name) / healthy <= 3, (name, limit)
-    assert alone_limit("llama") is ALONE and alone_limit("mamba") is not ALONE
+    assert solo_limit("llama") is ALONE and solo_limit("mamba") is not ALONE
 
 
 # --- all together -------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_drift_is_bounded_by_rounding_of_the_model(name: str, times: float, stat
     other = replace(run, logits=run.logits * np.float32(1 + 1e-4))
     result = drifted(1e-4 * DRIFT_GROWTH * times, name)
     assert may_be_drift([result])
-    (judged,) = without_drift([result], run, other, PROMPT)
+    (judged,) = ignore_drift([result], run, other, PROMPT)
     assert judged.status == status
     assert ("drift" in judged.reason) == (status == "pass")
     assert ("rel_rms" in judged.limit.as_dict()) == (status == "pass")

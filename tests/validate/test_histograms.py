@@ -20,7 +20,7 @@ from zinc_rt.validate.histograms import bins
 from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix
 from zinc_rt.validate.histograms.pair import compare_pair, rank_changes, value_histogram
 from zinc_rt.validate.histograms.sources import source_of_golden, source_of_run
-from zinc_rt.validate.histograms.text import pages, spread
+from zinc_rt.validate.histograms.text import pages, spread_text
 from zinc_rt.validate.html import to_html
 
 
@@ -152,9 +152,9 @@ def test_summary_has_a_row_per_pair_and_verbose_lists_every_bin() -> None:
 
 
 def test_sparkline_is_symmetric_and_reaches_the_farthest_bin() -> None:
-    assert spread(bins.signed(np.zeros(4)).tolist()) == "none"
-    assert spread(bins.signed(np.array([2.0**-24, -(2.0**-25), 0.0])).tolist()) == "-2^-23  █ 0  █ 2^-23"
-    assert spread(bins.signed(np.array([100.0, np.nan])).tolist()).endswith("█ 2^5+, 1 not finite")
+    assert spread_text(bins.signed(np.zeros(4)).tolist()) == "none"
+    assert spread_text(bins.signed(np.array([2.0**-24, -(2.0**-25), 0.0])).tolist()) == "-2^-23  █ 0  █ 2^-23"
+    assert spread_text(bins.signed(np.array([100.0, np.nan])).tolist()).endswith("█ 2^5+, 1 not finite")
 
 
 class Tags(HTMLParser):

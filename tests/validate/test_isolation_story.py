@@ -47,14 +47,16 @@ def test_request_trace_is_printed_in_order() -> None:
         [(b, 1, 5, 6)],
         [(a, 3, 0, 33)],
     )
-    assert list(message.told(a, 30, 7)) == [
+    assert list(message.describe_request(a, 30, 7)) == [
         "hit: its first 16 tokens came from the cache, step 1",
         "chunked: its prompt took 2 steps, 1 to 2",
         "paused: parked or held after step 3, went on in step 5, slot 0 to 3",
         "evicted: after step 5, computed again from 0 in step 7, slot 3 again",
     ]
-    assert list(message.told(fork, 30, 7)) == ["forked: its first 30 tokens came from the cache, step 3"]
-    assert list(message.told(b, 3, 7)) == [
+    assert list(message.describe_request(fork, 30, 7)) == [
+        "forked: its first 30 tokens came from the cache, step 3"
+    ]
+    assert list(message.describe_request(b, 3, 7)) == [
         "paused: parked or held after step 2, went on in step 4, slot 1 again",
         "paused: parked or held after step 4, went on in step 6, slot 1 again",
     ]

@@ -17,7 +17,7 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.cpu.read_ahead import PageRange, ReadAhead
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.embedded import embedded_pairs
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import UnsupportedError
@@ -170,7 +170,7 @@ def test_model_exceeding_memory_is_prefetched_with_same_bits(tiny: Callable[[str
 @pytest.mark.rest
 def test_validate_compares_native_tier_with_oracle(capsys: pytest.CaptureFixture[str]) -> None:
     code()
-    model = str(next(pair.model for pair in embedded() if "qwen3-q" in pair.model.name))
+    model = str(next(pair.model for pair in embedded_pairs() if "qwen3-q" in pair.model.name))
     assert main(["--tiers", "t_cpu_native,t_cpu", "--model", model]) == 0
     output = capsys.readouterr().out
     assert any("t_cpu_native" in line and "bit-exact" in line for line in output.splitlines())

@@ -19,7 +19,7 @@ def _delta(k_heads: int, v_heads: int, head_dim: int, grouping: str) -> dict[str
     return {"k_heads": k_heads, "v_heads": v_heads, "head_dim": head_dim, "eps": 1e-6, "grouping": grouping}
 
 
-def _apart(op: Op, attrs: dict[str, object]) -> tuple[dict[str, object], ...]:
+def _disjoint_case(op: Op, attrs: dict[str, object]) -> tuple[dict[str, object], ...]:
     """Return the same attributes with disjoint rows, if the opcode has rows."""
     return ({**attrs, "disjoint": True},) if op in IDS else ()
 
@@ -29,7 +29,7 @@ SWEEPS = (
         Sweep(
             op,
             tuple({**step, "C": channels} for step in STEPS for channels in CHANNELS),
-            ({"silu": True}, {"silu": False}, *_apart(op, {"silu": True})),
+            ({"silu": True}, {"silu": False}, *_disjoint_case(op, {"silu": True})),
             values=FEW,
             without=((), ("bias",)),
             rooms=ROOMS,
@@ -58,7 +58,7 @@ SWEEPS = (
                 _delta(1, 2, 64, "tiled"),
                 _delta(2, 6, 36, "tiled"),
                 _delta(1, 1, 128, "tiled"),
-                *_apart(op, _delta(2, 4, 20, "grouped")),
+                *_disjoint_case(op, _delta(2, 4, 20, "grouped")),
             ),
             values=FEW,
             rooms=DELTA_ROOMS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, simulated_note
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, simulated_note, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models, context_length
 
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import joined
+    from zinc_rt.cli.report import merge_reports
     from zinc_rt.engine.devices import require_gpu
     from zinc_rt.host.files import check_writable
 
@@ -115,15 +115,15 @@ def _body(arguments: argparse.Namespace) -> int:
         for peer in peers:
             terminal.show(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", out=out)
         return 0
-    chosen = _chosen(peers, arguments.peers, arguments.reference)
-    reports = [_one(arguments, model, chosen, out) for model in arguments.models]
-    whole = joined(reports)
+    chosen = _select_peers(peers, arguments.peers, arguments.reference)
+    reports = [_compare_model(arguments, model, chosen, out) for model in arguments.models]
+    whole = merge_reports(reports)
     if len(reports) > 1:
         terminal.show(f"\n{_verdict(whole)}, {len(reports)} models", out=out)
-    return finish(whole, arguments)
+    return finish_report(whole, arguments)
 
 
-def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], out: TextIO) -> Report:
+def _compare_model(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], out: TextIO) -> Report:
     """Run one model on every peer."""
     import tempfile
     from pathlib import Path
@@ -135,7 +135,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
     from zinc_rt.validate.compare.peer import skipped
 
     gguf = options.read_model(model)
-    report = begin(
+    report = start_report(
         Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=_ctx(arguments, gguf) or 0),
         arguments,
     )
@@ -148,7 +148,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
             with stages(plain=True) as stage:
                 stage.say(f"peer {number} of {len(chosen)}: {peer.name}")
                 outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
-    rows = _judged(outcomes, arguments.reference)
+    rows = _judge_outcomes(outcomes, arguments.reference)
     report.details |= {
         "task": {
             "tokens": list(task.tokens), "text": task.text, "prompt_tokens": task.prompt_tokens,
@@ -201,7 +201,7 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     return [*own_tiers.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
 
 
-def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
+def _select_peers(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
     """Return the peers to run, in the table's order. The name of a family ("llama.cpp") selects every build. The
     reference is included if it is available.
     """
@@ -239,7 +239,7 @@ def _task(arguments: argparse.Namespace, gguf: GGUFFile, folder: Path) -> PeerTa
     )  # fmt: skip
 
 
-def _judged(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutcome, Distance]]:
+def _judge_outcomes(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutcome, Distance]]:
     from zinc_rt.validate.compare.judge import Distance, distance
 
     right = next(

@@ -50,13 +50,13 @@ def distance(outcome: PeerOutcome, reference: PeerOutcome) -> Distance:
     want = reference.logits
     assert want is not None
     if outcome.logits is not None:
-        return _whole(outcome, outcome.logits, reference, want)
+        return _whole_distance(outcome, outcome.logits, reference, want)
     if outcome.sampled_logits is not None:
-        return _sampled(outcome, outcome.sampled_logits, reference, want)
+        return _sampled_distance(outcome, outcome.sampled_logits, reference, want)
     return Distance()
 
 
-def _whole(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcome, want: np.ndarray) -> Distance:
+def _whole_distance(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcome, want: np.ndarray) -> Distance:
     if got.shape != want.shape:
         return Distance(problem=f"logits of shape {list(got.shape)}, the reference has {list(want.shape)}")
     nonfinite = int(np.count_nonzero(~np.isfinite(got)))
@@ -80,13 +80,13 @@ def _whole(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcome, want: 
     )
 
 
-def _sampled(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np.ndarray) -> Distance:
+def _sampled_distance(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np.ndarray) -> Distance:
     layers = {
-        n: rel_rms(sample.values, _at(reference.layers[n], sample))
+        n: rel_rms(sample.values, _sampled_values(reference.layers[n], sample))
         for n, sample in outcome.sampled_layers.items()
         if n in reference.layers
     }
-    difference = np.abs(got.values - _at(want, got))
+    difference = np.abs(got.values - _sampled_values(want, got))
     nonfinite = int(np.count_nonzero(~np.isfinite(got.values)))
     return Distance(
         logits=float(difference.max()) if not nonfinite else float("inf"),
@@ -97,7 +97,7 @@ def _sampled(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np
     )
 
 
-def _at(whole: np.ndarray, sample: Sample) -> np.ndarray:
+def _sampled_values(whole: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the same elements of the reference. A value with fewer rows contains only the last tokens."""
     first = len(whole) - sample.rows
     values: np.ndarray = whole[first + sample.at[:, 0], sample.at[:, 1]].astype(np.float64)

@@ -53,14 +53,14 @@ def _block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | Non
 
 
 def _sample(values: list[list[float]], rows: int, width: int) -> Sample | None:
-    tokens, dims = _shown(rows), _shown(width)
+    tokens, dims = _shown_indices(rows), _shown_indices(width)
     if len(values) != len(tokens) or any(len(row) != len(dims) for row in values):
         return None
     at = np.array([(token, dim) for token in tokens for dim in dims])
     return Sample(at, np.array(values, np.float64).reshape(-1), rows, DIGITS)
 
 
-def _shown(count: int) -> list[int]:
+def _shown_indices(count: int) -> list[int]:
     if count <= 2 * SHOWN:
         return list(range(count))
     return [*range(SHOWN), *range(count - SHOWN, count)]
@@ -89,13 +89,13 @@ def peers(named: Sequence[str]) -> list[ComparedPeer]:
     if on_path and not named:
         builds.setdefault(Path(on_path).resolve().parent, "")
     if not builds:
-        return [ComparedPeer("llama.cpp", _never, (f"no {BENCH} on PATH", GET))]
+        return [ComparedPeer("llama.cpp", _unsupported_outcome, (f"no {BENCH} on PATH", GET))]
     return [
         ComparedPeer(f"llama.cpp {name}".strip(), partial(_run, build, name)) for build, name in builds.items()
     ]
 
 
-def _never(task: PeerTask) -> PeerOutcome:
+def _unsupported_outcome(task: PeerTask) -> PeerOutcome:
     raise AssertionError("an absent peer does not run")
 
 

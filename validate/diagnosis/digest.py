@@ -10,7 +10,7 @@ from typing import Any
 
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.validate.check_result import CheckResult, SanitizerMeasure
-from zinc_rt.validate.diagnosis.failures import ModelFailures, layer_of, listed
+from zinc_rt.validate.diagnosis.failures import ModelFailures, join_names, layer_of
 from zinc_rt.validate.diagnosis.patterns import PATTERNS
 
 PLACES = 4  # tiers whose first difference is told
@@ -54,13 +54,13 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
     if not groups:
         return "nothing ran"
     if len(groups) == 1:
-        alike = f"{listed(groups[0])} to the bit, in the prompt's tapped pass"
+        alike = f"{join_names(groups[0])} to the bit, in the prompt's tapped pass"
         return alike if len(groups[0]) > 1 else f"only {groups[0][0]} ran"
-    together = [f"{listed(group)} to the bit" for group in groups if len(group) > 1]
+    together = [f"{join_names(group)} to the bit" for group in groups if len(group) > 1]
     alone = [group[0] for group in groups if len(group) == 1]
     if not together:
-        return f"none of {listed(alone)} to the bit"
-    return "; ".join([*together, *([f"{listed(alone)} with no other"] if alone else [])])
+        return f"none of {join_names(alone)} to the bit"
+    return "; ".join([*together, *([f"{join_names(alone)} with no other"] if alone else [])])
 
 
 def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
@@ -78,7 +78,7 @@ def _position(result: CheckResult) -> str:
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
     if kernels := bad.get("kernels"):
-        parts.append(f"kernel{'s' * (len(kernels) > 1)} {listed(kernels)}")
+        parts.append(f"kernel{'s' * (len(kernels) > 1)} {join_names(kernels)}")
     parts += [
         f"{word} {bad[name]}"
         for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))

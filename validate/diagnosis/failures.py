@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from zinc_rt import kernels
-from zinc_rt.cli.options import order_words, simulated_name
+from zinc_rt.cli.options import order_options, simulated_chip
 from zinc_rt.engine.devices import ORACLE
 from zinc_rt.kernels.assemble import BUILT
 from zinc_rt.validate.check_result import CheckResult, NonfiniteMeasure, SanitizerMeasure
@@ -31,12 +31,12 @@ def kernel_file(kernel: str, job: ValidationJob) -> str:
     return str(min(paths, key=lambda path: path.parent.parent.name not in named, default=""))
 
 
-def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
+def rerun_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     """Return the command that reproduces the error of the tier alone, to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
     options = spec.choice.options
-    ordering += ["--device", simulated_name(options), *order_words(options)] if spec.choice.simulated else []
+    ordering += ["--device", simulated_chip(options), *order_options(options)] if spec.choice.simulated else []
     if job.layers.whole:
         few = ["--max-tokens", str(job.steps + 1), "--ignore-eos"]
         return ["run", "--model", str(job.gguf.path), *tokens, *few, "--tier", spec.name, *ordering]
@@ -44,21 +44,21 @@ def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
     return ["validate", "--model", str(job.gguf.path), *tokens, *layers, "--tiers", spec.name, *ordering]
 
 
-def resynced(job: ValidationJob, layer: str) -> str:
+def resync_command(job: ValidationJob, layer: str) -> str:
     """Return the command that runs every layer on the reference's own input. If this run already did so, capture
     all nodes of the wrong layer.
     """
     return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
 
 
-def with_oracle(job: ValidationJob) -> str:
+def oracle_command(job: ValidationJob) -> str:
     """Return the same command with the oracle added."""
     words = shlex.split(job.repro)
     words[words.index("--tiers") + 1] += f",{ORACLE.tier}"
     return shlex.join(words)
 
 
-def stepwise(job: ValidationJob, spec: TierSpec) -> list[str]:
+def stepwise_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     """Return the command that runs the prompt and the golden's continuation in one pass and token by token."""
     golden = job.golden
     more = [] if golden is None or golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
@@ -66,7 +66,7 @@ def stepwise(job: ValidationJob, spec: TierSpec) -> list[str]:
     return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", spec.text, "--tokens", tokens]
 
 
-def judged(job: ValidationJob) -> list[str]:
+def judge_command(job: ValidationJob) -> list[str]:
     """Return the command that compares the oracle with its second reference, which another library computes."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
@@ -111,7 +111,7 @@ class ModelFailures:
     def _golden(self) -> str:
         return "" if self.job.golden is None else self.job.golden.path.name + self.job.golden.variant
 
-    def _held_to_golden(self, failed: bool) -> list[str]:
+    def _golden_failures(self, failed: bool) -> list[str]:
         tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
         failed_it = [r for r in self.failed if r.reference == self._golden]
         wrong = {r.tier for r in failed_it}
@@ -121,12 +121,12 @@ class ModelFailures:
         return [tier for tier in tiers if (tier in wrong) == failed]
 
     @cached_property
-    def off_golden(self) -> list[str]:
-        return self._held_to_golden(failed=True)
+    def tiers_failing_golden(self) -> list[str]:
+        return self._golden_failures(failed=True)
 
     @cached_property
-    def on_golden(self) -> list[str]:
-        return self._held_to_golden(failed=False)
+    def tiers_matching_golden(self) -> list[str]:
+        return self._golden_failures(failed=False)
 
     @property
     def golden_recovers(self) -> bool:
@@ -144,14 +144,14 @@ class ModelFailures:
         return self.job.reference.text if self.job.reference is not None else ""
 
     @cached_property
-    def apart(self) -> list[str]:
+    def differing_tiers(self) -> list[str]:
         """Return the tiers that differ from the reference tier."""
         return list(dict.fromkeys(r.tier for r in self.failed if r.reference == self.reference != r.tier))
 
     @cached_property
-    def together(self) -> list[str]:
+    def agreeing_tiers(self) -> list[str]:
         others = dict.fromkeys(r.tier for r in self.results if r.reference == self.reference != r.tier)
-        return [tier for tier in others if tier not in self.apart]
+        return [tier for tier in others if tier not in self.differing_tiers]
 
     @property
     def agree(self) -> bool:
@@ -206,13 +206,13 @@ class ModelFailures:
         finding = next((r.first_bad for r in self.of("sanitizer")), {})
         golden = self.job.golden
         return {
-            "apart": listed(self.apart),
-            "apart_differ": f"{listed(self.apart)} differ{'s' * (len(self.apart) == 1)}",
-            "together": listed(self.together),
+            "apart": join_names(self.differing_tiers),
+            "apart_differ": f"{join_names(self.differing_tiers)} differ{'s' * (len(self.differing_tiers) == 1)}",
+            "together": join_names(self.agreeing_tiers),
             "reference": self.reference,
-            "off_golden": listed(self.off_golden),
-            "on_golden": listed(self.on_golden),
-            "tiers": listed([spec.text for spec in self.job.tiers]),
+            "off_golden": join_names(self.tiers_failing_golden),
+            "on_golden": join_names(self.tiers_matching_golden),
+            "tiers": join_names([spec.text for spec in self.job.tiers]),
             "tier": self.suspect.text,
             "golden": golden.path.name if golden is not None else "",
             "golden_path": shlex.quote(str(golden.path)) if golden is not None else "",
@@ -226,14 +226,14 @@ class ModelFailures:
             "finding": finding.get("finding", ""),
             "rule": str(finding.get("finding", "")).partition(":")[0],
             "kernel_file": shlex.quote(kernel_file(finding.get("kernel", ""), self.job)),
-            "fed": listed(list(dict.fromkeys(r.tier for r in self.of("step")))),
+            "fed": join_names(list(dict.fromkeys(r.tier for r in self.of("step")))),
             "wrong_step": next((r.cause for r in self.of("step")), ""),
             "weight": next((text for measure in self.measures(NonfiniteMeasure) for text in measure.weights), ""),
-            "with_oracle": with_oracle(self.job),
-            "resync": resynced(self.job, layer_of(self.place)),
-            "run": shlex.join(run_again(self.job, self.suspect)),
-            "stepwise": shlex.join(stepwise(self.job, self.suspect)),
-            "judge": shlex.join(judged(self.job)),
+            "with_oracle": oracle_command(self.job),
+            "resync": resync_command(self.job, layer_of(self.place)),
+            "run": shlex.join(rerun_command(self.job, self.suspect)),
+            "stepwise": shlex.join(stepwise_command(self.job, self.suspect)),
+            "judge": shlex.join(judge_command(self.job)),
             "replay_tier": self.suspect.name,
         }
 
@@ -245,5 +245,5 @@ def layer_of(result: CheckResult) -> str:
     return match[1] if match else ""
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

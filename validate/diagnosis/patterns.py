@@ -95,17 +95,17 @@ PATTERNS = (
         JUDGE,
     ),
     FailurePattern(
-        lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
+        lambda e: e.agree and bool(e.tiers_failing_golden) and not e.tiers_matching_golden and e.golden_recovers,
         "the golden's layer {layer} is off, but later values are not: suspect the golden, edited or torn",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
-        lambda e: e.agree and e.only("greedy") and bool(e.off_golden),
+        lambda e: e.agree and e.only("greedy") and bool(e.tiers_failing_golden),
         "every logit agrees with the golden, but a greedy token does not: suspect a near tie, or the golden",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
-        lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
+        lambda e: e.agree and e.only_later and bool(e.tiers_failing_golden) and not e.tiers_matching_golden,
         "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model "
         "code's decode{at_node}, or its state",
         "{stepwise}",
@@ -116,47 +116,58 @@ PATTERNS = (
         BISECT,
     ),
     FailurePattern(
-        lambda e: e.off_golden == [ORACLE.tier] and bool(e.on_golden),
+        lambda e: e.tiers_failing_golden == [ORACLE.tier] and bool(e.tiers_matching_golden),
         "only t_cpu differs from the golden, {on_golden} does not: suspect the oracle",
         JUDGE,
     ),
     FailurePattern(
-        lambda e: e.reference in e.on_golden and bool(e.apart) and set(e.apart) <= set(e.off_golden),
+        lambda e: (
+            e.reference in e.tiers_matching_golden
+            and bool(e.differing_tiers)
+            and set(e.differing_tiers) <= set(e.tiers_failing_golden)
+        ),
         "{apart_differ} from {reference} and from the golden, which {on_golden} agrees with: suspect {apart}",
         BISECT,
     ),
     FailurePattern(
-        lambda e: e.reference == ORACLE.tier and len(e.apart) > 1 and not e.together and len(e.same_bits) == 2,
+        lambda e: (
+            e.reference == ORACLE.tier
+            and len(e.differing_tiers) > 1
+            and not e.agreeing_tiers
+            and len(e.same_bits) == 2
+        ),
         "{apart} agree to the bit and t_cpu differs from them: suspect the oracle, or what they share",
         JUDGE,
     ),
     FailurePattern(
-        lambda e: e.agree and len(e.job.tiers) > 1 and bool(e.off_golden) and not e.on_golden,
+        lambda e: (
+            e.agree and len(e.job.tiers) > 1 and bool(e.tiers_failing_golden) and not e.tiers_matching_golden
+        ),
         "{tiers} agree to the bit and differ from the golden: suspect the model code{at_node}, or the golden",
         RESYNC,
     ),
     FailurePattern(
-        lambda e: len(e.job.tiers) == 1 and bool(e.off_golden) and e.suspect.tier != ORACLE.tier,
+        lambda e: len(e.job.tiers) == 1 and bool(e.tiers_failing_golden) and e.suspect.tier != ORACLE.tier,
         "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
         "{with_oracle}",
     ),
     FailurePattern(
-        lambda e: len(e.job.tiers) == 1 and bool(e.off_golden),
+        lambda e: len(e.job.tiers) == 1 and bool(e.tiers_failing_golden),
         "{tier} differs from the golden, and no other tier ran: suspect the oracle, the model code or the golden",
         JUDGE,
     ),
     FailurePattern(
-        lambda e: bool(e.apart) and bool(e.together),
+        lambda e: bool(e.differing_tiers) and bool(e.agreeing_tiers),
         "{apart_differ} from {reference}, {together} does not: suspect {tier}",
         BISECT,
     ),
     FailurePattern(
-        lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
+        lambda e: bool(e.differing_tiers) and e.suspect.tier == ORACLE.tier,
         "{apart_differ} from {reference}, two implementations of one model: suspect the kernels of {tier}",
         RESYNC,
     ),
     FailurePattern(
-        lambda e: bool(e.apart),
+        lambda e: bool(e.differing_tiers),
         "{apart_differ} from {reference}, and there is no third tier to decide: suspect {tier}",
         BISECT,
     ),

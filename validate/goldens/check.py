@@ -40,14 +40,14 @@ def model_of(golden: Golden, named: str | None) -> GGUFFile:
     raise InputError(f"{golden.path}: no model {beside[0].name} in the same folder", next="--model M.gguf")
 
 
-def again(golden: Golden) -> str:
+def recreate_command(golden: Golden) -> str:
     """Return the command that regenerates the golden. A golden of another engine has none."""
     if golden.foreign:
         return f"regenerate it with {golden.source} and import the result: zinc-rt golden import --help"
     return str(golden.meta.get("command") or f"zinc-rt golden make --model M.gguf -o {golden.path.name}")
 
 
-def belonging(golden: Golden) -> str:
+def adjacent_model_command(golden: Golden) -> str:
     """Describe the model it was made for, as far as recorded."""
     named = str(golden.meta.get("model") or "a model it does not name")
     facts = [
@@ -58,12 +58,14 @@ def belonging(golden: Golden) -> str:
     return f"{named} ({', '.join(facts)})" if facts else named
 
 
-def other_model(golden: Golden) -> str:
+def other_model_reason(golden: Golden) -> str:
     """Return the advice for a model that is not the golden's: a golden must not be regenerated for a wrong
     file.
     """
-    theirs = f"use its own model, {belonging(golden)}: zinc-rt golden check {golden.path} --model M.gguf"
-    return theirs if golden.foreign else f"{theirs}; if the model was meant to change: {again(golden)}"
+    theirs = (
+        f"use its own model, {adjacent_model_command(golden)}: zinc-rt golden check {golden.path} --model M.gguf"
+    )
+    return theirs if golden.foreign else f"{theirs}; if the model was meant to change: {recreate_command(golden)}"
 
 
 def check_golden(
@@ -73,7 +75,7 @@ def check_golden(
     settings: Settings,
     observer: CommandObserver,
     threads: int = 0,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Iterator[CheckResult]:
     """Check the model's identity, then compare every recorded value with a fresh computation."""
     name = golden.path.name
@@ -87,12 +89,12 @@ def check_golden(
             "expired",
             "fail",
             reason=f"made in {golden.ordering}, which this build does not compute",
-            advice=again(golden),
+            advice=recreate_command(golden),
             repro=_repro(golden, gguf),
         )
         return
     cause = _cause(golden, gguf)
-    with ValidationRunner(_job(golden, gguf, settings, observer, threads), say) as runner:
+    with ValidationRunner(_job(golden, gguf, settings, observer, threads), report) as runner:
         results = list(validate(runner))
     for result in results:
         if result.status == "fail":
@@ -106,7 +108,7 @@ def _advice(golden: Golden, gguf: GGUFFile) -> str:
     """
     if golden.foreign:
         return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"
-    return again(golden)
+    return recreate_command(golden)
 
 
 def _cause(golden: Golden, gguf: GGUFFile) -> str:
@@ -133,11 +135,11 @@ def _identity(golden: Golden, gguf: GGUFFile) -> CheckResult:
         id_,
         "model",
         "fail",
-        reason=f"made for another model: {belonging(golden)}; "
+        reason=f"made for another model: {adjacent_model_command(golden)}; "
         f"{gguf.path.name} is {gguf.architecture}, {model_digest[:12]}",
         measure=ReportFigures(digest=model_digest, architecture=gguf.architecture),
         limit=ReportFigures(digest=recorded, architecture=architecture),
-        advice=other_model(golden),
+        advice=other_model_reason(golden),
         repro=repro,
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.observer import observer_of
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.terminal import Part, Table
@@ -42,9 +42,9 @@ def _body(arguments: argparse.Namespace) -> int:
         case "make":
             return _tiny(arguments) if arguments.tiny else _make(arguments)
         case "check":
-            return finish(check_goldens(arguments), arguments)
+            return finish_report(check_goldens(arguments), arguments)
         case "diff":
-            return finish(compare_goldens(arguments), arguments)
+            return finish_report(compare_goldens(arguments), arguments)
         case "list":
             return _list(arguments)
         case "dumper":
@@ -93,7 +93,7 @@ def _make(arguments: argparse.Namespace) -> int:
         unchecked=arguments.unchecked,
         **options.simulated_device(arguments),
     )
-    options.check_taken([choice], arguments)
+    options.check_options_used([choice], arguments)
     tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = arguments.steps
     if steps is None:
@@ -115,16 +115,18 @@ def _make(arguments: argparse.Namespace) -> int:
         observer=observer_of(arguments),
     )
     show = _show(arguments)
-    report = begin(Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
+    report = start_report(
+        Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments
+    )
     for clamp in report.shortcuts:
         show(f"shortcut  {clamp}")
     report.ctx = default_ctx(gguf, arguments.ctx)
     what = f"{len(tokens)} tokens + {steps} steps in {arguments.ordering} on {choice.tier}, {len(arrays)} arrays"
-    report.results.append(_wrote(out, what, show))
-    return finish(report, arguments)
+    report.results.append(_written_result(out, what, show))
+    return finish_report(report, arguments)
 
 
-def _wrote(path: Path, what: str, show: Show) -> Result:
+def _written_result(path: Path, what: str, show: Show) -> Result:
     from zinc_rt.cli.report import Result
 
     show(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB: {what}")
@@ -163,17 +165,17 @@ def _tiny(arguments: argparse.Namespace) -> int:
         if paths and not arguments.force:
             raise OutputError(f"{paths[0]}: already there", next="--force replaces it, or choose another folder")
         check_writable(*map(str, targets.values()))
-    report = begin(Report("golden make"), arguments)
+    report = start_report(Report("golden make"), arguments)
     for name, path in targets.items():
         write_tiny(path, name, seed=seed, quant=quant, **sizes)
-        report.results.append(_wrote(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
-    return finish(report, arguments)
+        report.results.append(_written_result(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
+    return finish_report(report, arguments)
 
 
 def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
     """Compute each golden again, compare and show the result: the named ones, or the embedded ones if none is
     named. Raises InputError for a golden or model that cannot be used, UsageError for wrong options."""
-    from zinc_rt.golden.embedded import embedded, embedded_of_vulkan
+    from zinc_rt.golden.embedded import embedded_pairs, vulkan_pairs
     from zinc_rt.golden.format import read_golden
     from zinc_rt.validate.goldens.check import check_golden, model_of
     from zinc_rt.validate.goldens.report import GoldenReport
@@ -181,12 +183,12 @@ def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
     settings = options.settings()
     threads = options.threads(arguments, settings)
     report = GoldenReport("golden check", shortcuts=settings.clamps())
-    begin(report, arguments)
+    start_report(report, arguments)
     show = _show(arguments)
     named = [(path, arguments.model) for path in arguments.goldens]
     if arguments.model and not named:
         raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
-    ours = [(str(pair.golden), str(pair.model)) for pair in (*embedded(), *embedded_of_vulkan())]
+    ours = [(str(pair.golden), str(pair.model)) for pair in (*embedded_pairs(), *vulkan_pairs())]
     for path, model in named or ours:
         golden = read_golden(path)
         checks = check_golden(
@@ -195,7 +197,7 @@ def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
             settings=settings,
             observer=observer_of(arguments),
             threads=threads,
-            say=lambda text: None,
+            report=lambda text: None,
         )
         results = list(checks)
         report.checks += results
@@ -217,7 +219,7 @@ def compare_goldens(arguments: argparse.Namespace) -> GoldenReport:
 
     got, want = read_golden(arguments.got), read_golden(arguments.want)
     report = GoldenReport("golden diff")
-    begin(report, arguments)
+    start_report(report, arguments)
     show = _show(arguments)
     for golden in (got, want):
         show(f"{golden.path.name}  {golden.source}{f', {golden.ordering}' if golden.ordering else ''}")
@@ -237,21 +239,21 @@ def _dumper(arguments: argparse.Namespace) -> int:
     from importlib.resources import files
 
     from zinc_rt.cli.report import Report
-    from zinc_rt.host.files import write_whole
+    from zinc_rt.host.files import write_atomically
 
     name = DUMPERS[arguments.engine]
     text = files("zinc_rt.golden").joinpath(name).read_bytes()
-    report = begin(Report("golden dumper"), arguments)
+    report = start_report(Report("golden dumper"), arguments)
     if not arguments.out:
         _forbid(arguments, ("json",), "goes with -o FILE: the program goes to stdout")
         print(text.decode(), end="")
         return 0
     out = _out(arguments)
-    write_whole(out, lambda file: file.write(text))
+    write_atomically(out, lambda file: file.write(text))
     report.results.append(
-        _wrote(out, f"for {arguments.engine}; its first lines say how to run it", _show(arguments))
+        _written_result(out, f"for {arguments.engine}; its first lines say how to run it", _show(arguments))
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _verdict(report: Report, goldens: int) -> str:
@@ -302,7 +304,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
     rows = [golden_row(path) for path in sorted(folder.glob("*.npz"))]
-    report = begin(
+    report = start_report(
         Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]}),
         arguments,
     )
@@ -324,14 +326,14 @@ def _list(arguments: argparse.Namespace) -> int:
     good = sum(not item.problem for item in rows)
     others = f", {len(rows) - good} other files" if good < len(rows) else ""
     show(f"{good} goldens in {folder}{others}")
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _import(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
 
     out = _out(arguments)
-    report = begin(Report("golden import"), arguments)
+    report = start_report(Report("golden import"), arguments)
     show = _show(arguments)
     gguf = options.read_model(arguments.model)
     if arguments.origin == "npz":
@@ -355,8 +357,10 @@ def _import(arguments: argparse.Namespace) -> int:
             ctx=arguments.ctx,
             command=arguments.line,
         )
-        report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
-        return finish(report, arguments)
+        report.results.append(
+            _written_result(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show)
+        )
+        return finish_report(report, arguments)
     from zinc_rt.engine.engine import default_ctx
     from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
     from zinc_rt.validate.goldens.check import PLAIN
@@ -380,11 +384,13 @@ def _import(arguments: argparse.Namespace) -> int:
         whole=not arguments.only_rows,
         command=arguments.line,
     )
-    report.results.append(_wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show))
+    report.results.append(
+        _written_result(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show)
+    )
     plain = all(tensor.dtype in PLAIN for tensor in gguf.tensors.values())
     if not plain and not arguments.dequantised:
         show("note  these weights are quantised; only a golden with --dequantised compares tightly")
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 main = Command("golden", partial(parser, __doc__), _body)

@@ -11,7 +11,7 @@ from zinc_rt.golden.format import FORMAT, Golden, read_arrays, read_golden
 from zinc_rt.host.errors import InputError, first_line
 from zinc_rt.host.version import code_version
 from zinc_rt.model.gguf import digest
-from zinc_rt.validate.goldens.check import ORDERINGS, again, model_of, other_model
+from zinc_rt.validate.goldens.check import ORDERINGS, model_of, other_model_reason, recreate_command
 
 State = Literal["current", "recheck", "expired"]
 
@@ -34,10 +34,14 @@ def validity(golden: Golden, model_digest: str = "") -> Validity:
     recorded = str(golden.meta.get("model_digest") or "")
     if recorded and model_digest and recorded != model_digest:
         return Validity(
-            "expired", f"its model was {recorded[:12]}, the one in the same folder is another", other_model(golden)
+            "expired",
+            f"its model was {recorded[:12]}, the one in the same folder is another",
+            other_model_reason(golden),
         )
     if golden.ordering and golden.ordering not in ORDERINGS:
-        return Validity("expired", f"made in {golden.ordering}, which this build does not compute", again(golden))
+        return Validity(
+            "expired", f"made in {golden.ordering}, which this build does not compute", recreate_command(golden)
+        )
     if golden.ordering and golden.meta.get("code") != code_version():
         check = f"zinc-rt golden check {golden.path}"
         return Validity("recheck", "the arithmetic or the model code has changed since", check)
@@ -77,7 +81,7 @@ class GoldenRow:
             self.architecture,
             self.source,
             self.state,
-            shortened(self.arrays),
+            abbreviate(self.arrays),
             tokens,
             f"{self.size_bytes / 1024:.0f} KiB",
             self.model_digest[:12],
@@ -116,7 +120,7 @@ def golden_row(path: Path) -> GoldenRow:
     )
 
 
-def shortened(names: tuple[str, ...]) -> str:
+def abbreviate(names: tuple[str, ...]) -> str:
     """Return the stems of the value arrays: `ids, logits, l_out, ffn_moe_topk-*`."""
     stems = dict.fromkeys(f"{n.rpartition('-')[0]}-*" if n.rpartition("-")[2].isdigit() else n for n in names)
     main = [stem for stem in stems if not stem.endswith(("_deq", "_exactgelu")) and not stem.startswith("greedy_")]

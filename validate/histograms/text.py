@@ -26,12 +26,12 @@ def pages(matrix: LogitMatrix, *, verbose: bool) -> Iterator[Page]:
     if shown:
         yield Page(["", Table(COLUMNS, [_row(pair, pair.logits) for pair in shown if pair.logits is not None])])
     if verbose:
-        yield from (Page(["", *_in_full(pair)]) for pair in matrix.pairs if pair.logits or pair.layers)
+        yield from (Page(["", *_full_table(pair)]) for pair in matrix.pairs if pair.logits or pair.layers)
 
 
 def _row(pair: LogitPair, logits: ValueHistogram) -> list[str]:
     verdict = "bit-exact" if logits.equal_bits else "FAIL" if pair.wrong else ""
-    first = [pair.got, pair.want, verdict, spread(logits.differences)]
+    first = [pair.got, pair.want, verdict, spread_text(logits.differences)]
     if logits.equal_bits:
         return [*first, "all", "0", "0", "0", *_agreement(pair)]
     moved = sum(pair.ranks[1:])
@@ -50,7 +50,7 @@ def _agreement(pair: LogitPair) -> list[str]:
     return [f"{sum(pair.kl) / count:.1e}", f"{max(pair.kl):.1e}", f"{pair.top1}/{count}"]
 
 
-def spread(differences: Sequence[int]) -> str:
+def spread_text(differences: Sequence[int]) -> str:
     """Format a signed histogram in one line, each side up to the outermost non-empty bin, without the bin of 0:
     -2^-19 ▁▃█▇▂ 0 ▂▇█▃▁ 2^-19
     """
@@ -65,7 +65,7 @@ def spread(differences: Sequence[int]) -> str:
     return f"{line}, {broken}" if broken else line
 
 
-def _in_full(pair: LogitPair) -> Iterator[str | Table]:
+def _full_table(pair: LogitPair) -> Iterator[str | Table]:
     yield f"{pair.got} against {pair.want}, {_rule(pair)}"
     if pair.logits is not None:
         yield _bins("difference of logits", pair.logits.differences, bins.signed_name)
@@ -75,7 +75,7 @@ def _in_full(pair: LogitPair) -> Iterator[str | Table]:
         yield Table((number("position"), number("KL")), rows) if rows else "KL is 0 at every position"
     if pair.layers:
         rows = [
-            [label, spread(item.differences), f"{item.zero / item.total:.1%}", f"{item.max_abs:.1e}"]
+            [label, spread_text(item.differences), f"{item.zero / item.total:.1%}", f"{item.max_abs:.1e}"]
             for label, item in pair.layers.items()
         ]
         yield Table(("layer", "differences", number("0"), number("max abs")), rows)

@@ -19,7 +19,7 @@ IN_PROMPT = -(1 << 31)  # bit 31 of a token's count
 
 
 @dataclass(slots=True)
-class AloneAnswer:
+class SoloAnswer:
     """One choice of a request. `rows[i]` are the logits that `tokens[i]` was drawn from, f32 [V]."""
 
     first: int  # position of the first token drawn
@@ -27,15 +27,15 @@ class AloneAnswer:
     rows: list[np.ndarray] = field(default_factory=list)
 
 
-def answer_alone(engine: Engine, request: MixedRequest, choice: int) -> AloneAnswer:
+def answer_solo(engine: Engine, request: MixedRequest, choice: int) -> SoloAnswer:
     """Compute the request without any other: its prompt in one pass, then token by token."""
-    answer = AloneAnswer(len(request.prompt))
+    answer = SoloAnswer(len(request.prompt))
     sequence = engine.open()
     try:
         logits = engine.extend(sequence, request.prompt, rows="last")[-1]
         while True:
             answer.rows.append(logits)
-            answer.tokens.append(_drawn(request, choice, logits, answer.tokens))
+            answer.tokens.append(_draw_token(request, choice, logits, answer.tokens))
             if len(answer.tokens) >= request.sampling.max_tokens:
                 return answer
             logits = engine.extend(sequence, answer.tokens[-1:])[-1]
@@ -43,7 +43,7 @@ def answer_alone(engine: Engine, request: MixedRequest, choice: int) -> AloneAns
         engine.release(sequence)
 
 
-def _drawn(request: MixedRequest, choice: int, logits: np.ndarray, generated: Sequence[int]) -> int:
+def _draw_token(request: MixedRequest, choice: int, logits: np.ndarray, generated: Sequence[int]) -> int:
     """Draw the token with the oracle's kernels, from operands that are computed without a scheduler."""
     math, sampling = arithmetic("canonical-1"), request.sampling
     position = np.array([len(request.prompt) + len(generated)], np.int32)

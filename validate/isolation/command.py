@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from zinc_rt.cli import options
-from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
-from zinc_rt.cli.output import begin
+from zinc_rt.cli.describe import describe_executed, describe_model, describe_run
+from zinc_rt.cli.output import start_report
 from zinc_rt.cli.progress import ProgressStage, stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import SIMULATED
@@ -41,7 +41,7 @@ def isolation(
         strict=arguments.strict,
         models=len(jobs),
     )
-    begin(report, arguments)
+    start_report(report, arguments)
     digest: list[str] = []
     with stages(plain=not hasattr(arguments, "screen")) as stage:  # a caller from Python gets no plain lines
         for number, job in enumerate(jobs, 1):
@@ -83,11 +83,11 @@ def _verdicts(
         repro=_repro(job, arguments),
         say=lambda text: stage.say(f"{name}, {text}"),
     )
-    show(f"{job.gguf.path.name}  {job.gguf.architecture}, {job.tiers[0].ordering}; {trial.described}")
+    show(f"{job.gguf.path.name}  {job.gguf.architecture}, {job.tiers[0].ordering}; {trial.description}")
     models = report.model.get("models", [])
     report.model = {"models": [*models, describe_model(job.gguf)]}
     for spec in job.tiers:
-        with trial.opened(spec) as engine:
+        with trial.open_engine(spec) as engine:
             shortcuts = report.shortcuts
             describe_run(report, engine)
             simulated = [f"{spec.text}: {SIMULATED}"] if spec.choice.simulated else []
@@ -95,9 +95,9 @@ def _verdicts(
             report.details.setdefault("devices", {})[spec.text] = report.device
             verdict = trial.verdict(spec, engine)
             report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
-            describe_ran(report, engine)
+            describe_executed(report, engine)
         report.details.setdefault("mixes", []).append(verdict.figures())
-        show(f"  {spec.text:<6} {verdict.told()}")
+        show(f"  {spec.text:<6} {verdict.summary()}")
         yield verdict
     show("")
 
@@ -108,9 +108,9 @@ def _repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
     if arguments.device != "auto":
         words += [
             "--device",
-            options.simulated_name(vars(arguments)) if arguments.device == "sim" else arguments.device,
+            options.simulated_chip(vars(arguments)) if arguments.device == "sim" else arguments.device,
         ]
-    words += options.order_words(vars(arguments))
+    words += options.order_options(vars(arguments))
     if arguments.ordering != "canonical-1":
         words += ["--ordering", arguments.ordering]
     if arguments.ctx is not None:

@@ -61,7 +61,7 @@ class MixStory:
                     counts_by_event["chunks"] += after.last - after.first > 1
         return counts_by_event
 
-    def told(self, who: Who, prompt: int, until: int) -> Iterator[str]:
+    def describe_request(self, who: Who, prompt: int, until: int) -> Iterator[str]:
         """Return the events of a request up to a step, in order."""
         stretches = [item for item in self.of.get(who, []) if item.step <= until]
         if not stretches:
@@ -83,5 +83,5 @@ class MixStory:
                 yield f"paused: parked or held after step {before.step}, went on in step {after.step}, {moved}"
 
 
-def named(who: Who) -> str:
+def request_name(who: Who) -> str:
     return f"request {who[0]}" + (f", choice {who[1]}" if who[1] else "")

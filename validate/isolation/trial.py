@@ -11,7 +11,7 @@ from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
-from zinc_rt.validate.isolation.alone import AloneAnswer, answer_alone
+from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
 from zinc_rt.validate.isolation.mix import (
     CTX,
     PAGES_SHARE,
@@ -55,19 +55,19 @@ class MixTrial:
         self.repro = (
             repro or f"zinc-rt validate --isolation --model {job.gguf.path} --seed {seed} --requests {count}"
         )
-        self._alone: dict[str, dict[Who, AloneAnswer]] = {}
+        self._alone: dict[str, dict[Who, SoloAnswer]] = {}
 
     @property
     def step_tokens(self) -> int:
         return max(STEP_TOKENS, 8 * self.slots)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         room = f"{self.slots} slots, {self.pages_share:.0%} of the pages they could fill, ctx {self.ctx}"
         return f"{self.count} requests, seed {self.seed}, of {len(TENANTS)} tenants; {room}"
 
     @contextmanager
-    def opened(self, spec: TierSpec, *, alone: bool = False) -> Iterator[Engine]:
+    def open_engine(self, spec: TierSpec, *, alone: bool = False) -> Iterator[Engine]:
         """Open an engine for the mix, or for one request at a time."""
         slots = 1 if alone else self.slots
         self.say(f"{spec.text}: loading")
@@ -94,7 +94,7 @@ class MixTrial:
     def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
         """Run the mix on a tier and return the verdict."""
         mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
-        alone = self._answers(mix.requests, spec.ordering)
+        alone = self._solo_answers(mix.requests, spec.ordering)
         server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
         self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
@@ -105,26 +105,28 @@ class MixTrial:
         )  # fmt: skip
         first = mix_verdict.first
         return (
-            mix_verdict if first is None else replace(mix_verdict, apart=self._differs_alone(spec, mix, first.who))
+            mix_verdict
+            if first is None
+            else replace(mix_verdict, differs_in_solo_run=self._differs_in_solo_run(spec, mix, first.who))
         )
 
-    def _answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[Who, AloneAnswer]:
+    def _solo_answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[Who, SoloAnswer]:
         """Compute every choice of every request alone, on T-CPU."""
         if ordering not in self._alone:
             spec = TierSpec(ORACLE.tier, ordering, ORACLE.tier)
-            with self.opened(spec, alone=True) as engine:
+            with self.open_engine(spec, alone=True) as engine:
                 answers = {}
                 for request in requests:
                     self.say(f"alone: request {request.number} of {len(requests)}")
                     for choice in range(request.sampling.n):
-                        answers[request.number, choice] = answer_alone(engine, request, choice)
+                        answers[request.number, choice] = answer_solo(engine, request, choice)
             self._alone[ordering] = answers
         return self._alone[ordering]
 
-    def _differs_alone(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:
+    def _differs_in_solo_run(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:
         """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
         request = next(request for request in mix.requests if request.number == who[0])
-        with self.opened(spec, alone=True) as engine:
-            here = answer_alone(engine, request, who[1])
+        with self.open_engine(spec, alone=True) as engine:
+            here = answer_solo(engine, request, who[1])
         there = self._alone[spec.ordering][who]
         return any(a.tobytes() != b.tobytes() for a, b in zip(here.rows, there.rows, strict=True))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.cli.report import Result
-from zinc_rt.validate.isolation.alone import AloneAnswer
+from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.mix import MixedRequest, RequestMix
 from zinc_rt.validate.isolation.mixed import MixOutcome
-from zinc_rt.validate.isolation.story import MixStory, Who, named
+from zinc_rt.validate.isolation.story import MixStory, Who, request_name
 from zinc_rt.validate.isolation.witness import RowDivergence, StepWitness
 
 FEW = 4
@@ -20,8 +20,8 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class MixVerdict:
-    """One model's mix on one tier. `plans` are the shadow device's messages about the scheduler's plans. `apart`
-    is whether the first request that diverged also differs in a solo run on this tier. `findings` are those of the
+    """One model's mix on one tier. `plans` are the shadow device's messages about the scheduler's plans. `differs_in_solo_run`:
+    whether the first request that diverged also differs in a solo run on this tier. `findings` are those of the
     simulated device.
     """
 
@@ -30,10 +30,10 @@ class MixVerdict:
     mix: RequestMix
     outcome: MixOutcome
     witness: StepWitness
-    alone: Mapping[Who, AloneAnswer]
+    alone: Mapping[Who, SoloAnswer]
     plans: list[str]
     findings: list[str]
-    apart: bool
+    differs_in_solo_run: bool
     repro: str
 
     @property
@@ -52,7 +52,7 @@ class MixVerdict:
 
     @property
     def passed(self) -> bool:
-        return not self.witness.diverged and not self.wrong and not any(self.lost())
+        return not self.witness.diverged and not self.wrong and not any(self.lost_requests())
 
     def figures(self) -> dict[str, Any]:
         """Return the counts for the report; a mix without events tests nothing."""
@@ -62,7 +62,7 @@ class MixVerdict:
             "events": dict(self.outcome.events), "befell": self.story.counts(),
         }  # fmt: skip
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return a line that describes the run."""
         befell = ", ".join(f"{count} {what}" for what, count in self.story.counts().items() if count)
         rows, wrong = self.witness.rows, len(self.witness.diverged)
@@ -70,7 +70,7 @@ class MixVerdict:
         ran = f"{len(self.story.steps)} steps, {self.witness.tokens} tokens, {rows} rows of logits"
         return f"{ran}, {alike}; {befell}"
 
-    def lost(self) -> Iterator[str]:
+    def lost_requests(self) -> Iterator[str]:
         """Return the requests whose tokens differ from those of their solo run."""
         for request in self.mix.requests:
             for choice in range(request.sampling.n):
@@ -85,23 +85,23 @@ class MixVerdict:
                     )
                     got = had[at] if at < len(had) else "none"
                     alike = expected[at] if at < len(expected) else "none"
-                    yield f"{named(who)}: its token {at} was delivered as {got}, alone it is {alike}"
+                    yield f"{request_name(who)}: its token {at} was delivered as {got}, alone it is {alike}"
 
     def lines(self) -> Iterator[str]:
         """Return the digest; empty if everything passed."""
-        first, lost = self.first, list(self.lost())
+        first, lost = self.first, list(self.lost_requests())
         if first is not None:
             yield (
-                f"first bad  {self.model}, {self.tier}: {named(first.who)}, step {first.step}, slot {first.slot}, "
-                f"position {first.position}: {first.what}"
+                f"first bad  {self.model}, {self.tier}: {request_name(first.who)}, step {first.step}, "
+                f"slot {first.slot}, position {first.position}: {first.what}"
             )
             prompt = self._request(first).prompt
-            for text in self.story.told(first.who, len(prompt), first.step):
+            for text in self.story.describe_request(first.who, len(prompt), first.step):
                 yield f"befell     {text}"
             neighbours = self.story.neighbours(first.who, first.step)
-            yield f"beside     {', '.join(map(named, neighbours)) or 'nobody'}"
+            yield f"beside     {', '.join(map(request_name, neighbours)) or 'nobody'}"
             if len(self.witness.diverged) > 1:
-                others = [named(who) for who in self.witness.diverged if who != first.who]
+                others = [request_name(who) for who in self.witness.diverged if who != first.who]
                 more = f" and {len(others) - FEW} more" if len(others) > FEW else ""
                 yield f"too        {', '.join(others[:FEW])}{more}"
         for text in lost[:FEW]:
@@ -131,9 +131,9 @@ class MixVerdict:
                 "every row is right, but deliveries are not: suspect the scheduler, in the runtime",
                 "zinc-rt sched-test",
             )
-        if self.apart:
+        if self.differs_in_solo_run:
             return (
-                f"{named(first.who)} differs on {self.tier} in a solo run too: suspect {self.tier} or a kernel",
+                f"{request_name(first.who)} differs on {self.tier} in a solo run too: suspect {self.tier} or a kernel",
                 f"{self.repro.replace(' --isolation', '').partition(' --seed')[0]} --reference t_cpu",
             )
         if not first.values:
@@ -152,13 +152,13 @@ class MixVerdict:
 
     def results(self) -> Iterator[Result]:
         """Return the rows of the report: rows, deliveries, invariants, plans, sanitizer."""
-        first, lost = self.first, list(self.lost())
+        first, lost = self.first, list(self.lost_requests())
         bad = {}
         if first is not None:
             bad = {
                 "request": first.who[0], "choice": first.who[1], "step": first.step, "slot": first.slot,
                 "position": first.position, "what": first.what,
-                "befell": list(self.story.told(first.who, len(self._request(first).prompt), first.step)),
+                "befell": list(self.story.describe_request(first.who, len(self._request(first).prompt), first.step)),
                 "beside": [list(who) for who in self.story.neighbours(first.who, first.step)],
             }  # fmt: skip
         measure = {"rows": self.witness.rows, "steps": len(self.story.steps), "tokens": self.witness.tokens}

@@ -13,7 +13,7 @@ from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import StepRunner
 from zinc_rt.sched.usage.ledger import RunnerCounts
-from zinc_rt.validate.isolation.alone import AloneAnswer
+from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.story import MixStory, Who
 
 
@@ -47,7 +47,7 @@ class StepWitness:
 
     inner: StepRunner
     records: np.ndarray
-    alone: Mapping[Who, AloneAnswer]
+    alone: Mapping[Who, SoloAnswer]
     shadow: ShadowDevice
     story: MixStory = field(default_factory=MixStory)
     diverged: dict[Who, RowDivergence] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class StepWitness:
         collected = self.inner.collect(inner)
         self.shadow.drew(plan, collected.tokens.tolist())
         for row, ((who, slot), position) in enumerate(zip(drawn, positions, strict=True)):
-            self._judge(who, slot, position, self._logits[row], int(collected.tokens[row]))
+            self._compare_row(who, slot, position, self._logits[row], int(collected.tokens[row]))
         return collected
 
     @property
@@ -88,7 +88,7 @@ class StepWitness:
     def reopen(self) -> bool:
         return self.inner.reopen() and self.shadow.reopen()
 
-    def _judge(self, who: Who, slot: int, position: int, logits: np.ndarray, token: int) -> None:
+    def _compare_row(self, who: Who, slot: int, position: int, logits: np.ndarray, token: int) -> None:
         alone = self.alone.get(who)
         if alone is None or who in self.diverged:
             return

@@ -28,7 +28,7 @@ from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.validate.kernel_test.bits import BitDifference, first_difference
-from zinc_rt.validate.kernel_test.select import dispatched
+from zinc_rt.validate.kernel_test.select import dispatched_kernels
 
 ALIGNMENT = 256
 ROOM_BYTES = 1 << 20  # of operands at first; it grows
@@ -78,7 +78,7 @@ class CaseBench:
 
     @property
     def backend(self) -> Backend:
-        return self._now().backend
+        return self._current_backend().backend
 
     def __enter__(self) -> CaseBench:
         return self
@@ -97,34 +97,34 @@ class CaseBench:
         """
         expected = _oracle_answer(case, self.backend.ordering)
         node = one_node(case.op, expected.operands, expected.fresh, capacity=case.room, **case.attrs)
-        ready = self._now()
+        ready = self._current_backend()
         try:
             program = ready.lowered(node)
         except UnsupportedError as error:
             return CaseOutcome("refused", said=_reason(error))
-        kernels = dispatched(program, ready.backend.kernels)
+        kernels = dispatched_kernels(program, ready.backend.kernels)
         try:
             got = ready.run(node, program, timeout_seconds)
         except (DeadlineMissed, ZincError) as error:
-            last_words = ready.last_words()
+            last_words = ready.last_message()
             self._abandon()
             return CaseOutcome(
                 "stopped",
                 kernels,
                 last_words or _sentence(error),
-                blamed=_named(last_words or str(error), kernels),
+                blamed=_name_kernels(last_words or str(error), kernels),
             )
         if findings := ready.new_findings():
             last_words = "\n".join(dict.fromkeys(finding.text for finding in findings))
             self._abandon()
             return CaseOutcome("finding", kernels, last_words, blamed=findings[0].kernel)
-        return _compared(expected, node, got, kernels)
+        return _compare_outputs(expected, node, got, kernels)
 
     def results(self, node: OneNode, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, np.ndarray]:
         """Return every buffer of the node except its weights after the run, without a comparison. Raise
         UnsupportedError if the tier rejects the node.
         """
-        ready = self._now()
+        ready = self._current_backend()
         return ready.run(node, ready.lowered(node), timeout_seconds)
 
     def timed(self, case: Case, count: int) -> list[float]:
@@ -133,10 +133,10 @@ class CaseBench:
         """
         fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in OPS[case.op].outputs if not port.inplace]
         node = one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
-        ready = self._now()
+        ready = self._current_backend()
         return ready.timed(node, ready.lowered(node), count, TIMEOUT_SECONDS)
 
-    def _now(self) -> _OpenedBackend:
+    def _current_backend(self) -> _OpenedBackend:
         if self._ready is None:
             self._ready = _OpenedBackend(self._opened())
         return self._ready
@@ -164,7 +164,7 @@ class _OpenedBackend:
 
     def lowered(self, node: OneNode) -> LoweredGraph:
         backend = self.backend
-        plan = node.together(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
+        plan = node.shared_plan(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
         program = lower(
             node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier
         )
@@ -196,7 +196,7 @@ class _OpenedBackend:
         self._seen = len(findings)
         return fresh
 
-    def last_words(self) -> str:
+    def last_message(self) -> str:
         """Return the findings of a simulated device before it stopped."""
         try:
             return "\n".join(dict.fromkeys(finding.text for finding in self.new_findings()))
@@ -266,7 +266,7 @@ def _view(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray)
     return part.view(like.dtype).reshape(like.shape)
 
 
-def _compared(
+def _compare_outputs(
     expected: OracleAnswer, node: OneNode, got: dict[str, np.ndarray], kernels: tuple[str, ...]
 ) -> CaseOutcome:
     written = set()
@@ -302,7 +302,7 @@ def _sentence(error: Exception) -> str:
     return str(error).strip() or type(error).__name__
 
 
-def _named(text: str, kernels: tuple[str, ...]) -> str:
+def _name_kernels(text: str, kernels: tuple[str, ...]) -> str:
     """Return the kernel that a report mentions first."""
     positions = [(text.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", text)]
     return min(positions)[1] if positions else ""

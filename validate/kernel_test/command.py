@@ -7,7 +7,7 @@ import argparse
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host.arguments import Parser
 
 EPILOG = """\
@@ -89,9 +89,9 @@ def _body(arguments: argparse.Namespace) -> int:
     for name in ("jobs", "most"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise UsageError(f"--{name} {value}: expected 1 or more")
-    report = begin(Report("kernel-test", ordering=arguments.ordering or ""), arguments)
+    report = start_report(Report("kernel-test", ordering=arguments.ordering or ""), arguments)
     modes.MODES[arguments.mode](arguments, report, output_stream(arguments))
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 main = Command("kernel-test", parser, _body)

@@ -23,13 +23,13 @@ from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all
 from zinc_rt.validate.kernel_test.select import (
     PlannedCase,
     all_cases,
-    anew,
     check_globs,
     matches,
-    planned,
+    new_cases,
+    plan_case,
     plans,
-    selected,
-    thinned,
+    select_plans,
+    thin_plans,
 )
 from zinc_rt.validate.kernel_test.shrink import size, smallest
 from zinc_rt.validate.kernel_test.side import Side, sides
@@ -48,12 +48,12 @@ def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     cases = kernels = failed = 0
     met: Met = {}
     for side in sides_compared:
-        ran, tested, bad = _one_side(arguments, side, met, report, out)
+        ran, tested, bad = _test_side(arguments, side, met, report, out)
         cases, kernels, failed = cases + ran, kernels + tested, failed + bad
     terminal.show(text.verdict(sides_compared, kernels, cases, failed), out=out)
 
 
-def _one_side(
+def _test_side(
     arguments: argparse.Namespace, side: Side, met: Met, report: Report, out: TextIO
 ) -> tuple[int, int, int]:
     """Run the cases of one side. Return the number of cases, of kernels, and of failed kernels. `met` collects the
@@ -68,7 +68,7 @@ def _one_side(
         ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
     by_kernel = verdicts(ran, names)
     bad = [item for item in by_kernel.values() if item.failed]
-    shown = _smallest(arguments, side, bad)
+    shown = _shrink_failures(arguments, side, bad)
     if arguments.case:
         for item in ran:
             terminal.show(text.case(side, item), out=out)
@@ -95,18 +95,20 @@ def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCa
 
 def _plans(arguments: argparse.Namespace, side: Side, met: Met) -> list[PlannedCase]:
     argument = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    chosen = selected(_new_plans(side, argument, met), arguments.kernel)
-    return thinned(chosen, arguments.most) if arguments.most else chosen
+    chosen = select_plans(_new_plans(side, argument, met), arguments.kernel)
+    return thin_plans(chosen, arguments.most) if arguments.most else chosen
 
 
 def _new_plans(side: Side, cases: Sequence[Case], met: Met) -> list[PlannedCase]:
     every, known = plans(cases, side.set(), side.ordering), met.setdefault(side.name, [])
-    chosen = anew(every, known)
+    chosen = new_cases(every, known)
     known += every
     return chosen
 
 
-def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]) -> dict[str, Smallest]:
+def _shrink_failures(
+    arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]
+) -> dict[str, Smallest]:
     """Return each failing kernel's smallest case, reduced unless this is disabled."""
     by_kernel = {}
     worker = Worker(side)
@@ -116,17 +118,17 @@ def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVer
             if arguments.no_shrink or arguments.case:
                 by_kernel[verdict.kernel] = Smallest(first, 0)
             else:
-                by_kernel[verdict.kernel] = Smallest(*smallest(first, _again(side, worker, verdict.kernel)))
+                by_kernel[verdict.kernel] = Smallest(*smallest(first, _rerun(side, worker, verdict.kernel)))
     finally:
         worker.close()
     return by_kernel
 
 
-def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], CaseRun | None]:
+def _rerun(side: Side, worker: Worker, kernel: str) -> Callable[[Case], CaseRun | None]:
     """Return a function that runs a case and returns None if it passes or does not reach the kernel."""
 
     def fails(case: Case) -> CaseRun | None:
-        plan = planned(case, side.set(), side.ordering)
+        plan = plan_case(case, side.set(), side.ordering)
         if kernel not in plan.kernels:
             return None
         ran = worker.run(case, plan.kernels, SHRINK_SECONDS)
@@ -142,7 +144,7 @@ def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Resul
         "fail" if verdict.failed else "pass" if verdict.cases else "skip",
         tier=side.tier,
         reference=registry.ORACLE,
-        reason=text.left_out(verdict) or ("" if verdict.cases else "no case dispatches it"),
+        reason=text.skipped_text(verdict) or ("" if verdict.cases else "no case dispatches it"),
         measure={
             "kernel": verdict.kernel,
             "cases": verdict.cases,
@@ -209,7 +211,7 @@ def _jobs(arguments: argparse.Namespace, side: Side) -> int:
 
 def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     by_side = {}
-    for name in _asked_sets(arguments) or tuple(SETS):
+    for name in _requested_sets(arguments) or tuple(SETS):
         kernels = kernel_set(name)
         assert kernels is not None, name
         by_side[name] = support(kernels, arguments.ordering or "canonical-1")
@@ -229,7 +231,7 @@ def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> N
     )
 
 
-def _asked_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
+def _requested_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
     names: list[str] = []
     for tier in arguments.tier.split(",") if arguments.tier else ():
         row, named = registry.parse(tier.strip())
@@ -244,7 +246,7 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     met: Met = {}
     for side in sides_compared:
         argument = [parse(item) for item in arguments.case] or SPEED
-        chosen = selected(_new_plans(side, argument, met), arguments.kernel)
+        chosen = select_plans(_new_plans(side, argument, met), arguments.kernel)
         if not chosen:
             continue
         terminal.show(speed_text.title(side), out=out)

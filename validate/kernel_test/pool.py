@@ -45,7 +45,7 @@ class Worker:
 
     def run(self, case: Case, kernels: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS) -> CaseRun:
         """Run one case. Raise ZincError if the tier cannot be opened. The death of the process is an outcome."""
-        process = self._started()
+        process = self._start_process()
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):  # it has died: what it said last is still there
             process.stdin.write(json.dumps({"case": case.text(), "timeout": timeout_seconds}) + "\n")
@@ -73,7 +73,7 @@ class Worker:
                 process.wait()
             process.stdout.close()
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start_process(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "zinc_rt.validate.kernel_test.worker", json.dumps(self._side.as_dict())],
@@ -121,7 +121,7 @@ def run_all(
                 for number, item in batch:
                     if stop.is_set():
                         return
-                    outcomes[number] = result = _left_out(item, costly) or worker.run(item.case, item.kernels)
+                    outcomes[number] = result = _skip_costly(item, costly) or worker.run(item.case, item.kernels)
                     _count(costly, result.outcome)
                     ran()
         except BaseException as error:
@@ -144,7 +144,7 @@ def run_all(
     return [outcomes[number] for number in sorted(outcomes)]
 
 
-def _left_out(plan: PlannedCase, costly: Counter[str]) -> CaseRun | None:
+def _skip_costly(plan: PlannedCase, costly: Counter[str]) -> CaseRun | None:
     for name in plan.kernels:
         if costly[name] >= COSTLY_MOST:
             return CaseRun(plan.case, CaseOutcome("left out", plan.kernels, blamed=name))

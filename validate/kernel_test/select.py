@@ -41,18 +41,18 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
     for case in cases:
         key = replace(case, values="plain", seed=0).text()
         if key not in known:
-            known[key] = planned(case, kernels, ordering)
+            known[key] = plan_case(case, kernels, ordering)
         selected.append(replace(known[key], case=case))
     return selected
 
 
-def anew(cases: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
+def new_cases(cases: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
     """Return the plans that dispatch other kernels than the same case does in `known`."""
     met = {(plan.case.text(), plan.kernels) for plan in known}
     return [plan for plan in cases if (plan.case.text(), plan.kernels) not in met] if met else list(cases)
 
 
-def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
+def plan_case(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
     """Plan one case. A rejection is a result, so UnsupportedError is never raised."""
     node = skeleton(case)
     entry = choose(node.node, node.graph, kernels.entries, ordering)
@@ -60,18 +60,18 @@ def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
         return PlannedCase(case, (), entry)
     program = LoweredGraph(
         node.graph,
-        node.together(BufferHeap.DEVICE_LOCAL, 256),
+        node.shared_plan(BufferHeap.DEVICE_LOCAL, 256),
         ordering,
         (Call(node.node, entry),),
         merging=kernels.merging,
     )
     try:
-        return PlannedCase(case, dispatched(program, kernels))
+        return PlannedCase(case, dispatched_kernels(program, kernels))
     except UnsupportedError as error:
         return PlannedCase(case, (), str(error))
 
 
-def dispatched(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
+def dispatched_kernels(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
     """Return the set's own kernels that a program dispatches, each once, in order; for the oracle, its opcodes."""
     known = kernels.names()
     if kernels.target == "numpy-reference":
@@ -104,7 +104,7 @@ def _array(case: Case, port: Port) -> np.ndarray:
     return array
 
 
-def selected(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[PlannedCase]:
+def select_plans(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[PlannedCase]:
     """Return the plans that dispatch a kernel matching one of these patterns. With patterns, rejected cases are
     excluded.
     """
@@ -139,7 +139,7 @@ def all_cases(families: Sequence[str]) -> list[Case]:
     return [case for name in families or FAMILIES for case in cases(name)]
 
 
-def thinned(plans: Sequence[PlannedCase], maximum: int) -> list[PlannedCase]:
+def thin_plans(plans: Sequence[PlannedCase], maximum: int) -> list[PlannedCase]:
     """Return a sample of at most `maximum` cases per kernel group, evenly spread; keep rejected cases."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, plan in enumerate(plans):

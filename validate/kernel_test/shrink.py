@@ -79,16 +79,16 @@ def _sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
     named = {**case.dims, **{name: value for name, value in case.attrs.items() if type(value) is int}}
     block = block_of(case.dtype)[0]
     for name, value in sorted(named.items(), key=lambda item: -item[1]):
-        for less in _less(value, block, coarse):
-            yield _with(case, {name: less})
+        for less in _smaller_sizes(value, block, coarse):
+            yield _with_sizes(case, {name: less})
             scaled = {
                 other: v * less // value for other, v in named.items() if v % value == 0 and v * less >= value
             }
             if len(scaled) > 1:
-                yield _with(case, scaled)
+                yield _with_sizes(case, scaled)
 
 
-def _less(value: int, block: int, coarse: bool) -> list[int]:
+def _smaller_sizes(value: int, block: int, coarse: bool) -> list[int]:
     """Return smaller values to try, the smallest first, including multiples of the block."""
     if coarse:
         candidates = [1, value // 4, value // 2]
@@ -99,7 +99,7 @@ def _less(value: int, block: int, coarse: bool) -> list[int]:
     return sorted({candidate for candidate in candidates if 0 < candidate < value})
 
 
-def _with(case: Case, sizes: dict[str, int]) -> Case:
+def _with_sizes(case: Case, sizes: dict[str, int]) -> Case:
     dims = {name: sizes.get(name, value) for name, value in case.dims.items()}
     attrs = {
         name: sizes.get(name, value) if name not in case.dims else value for name, value in case.attrs.items()

@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
-from zinc_rt.cli.options import order_words, simulated_device, simulated_name
+from zinc_rt.cli.options import order_options, simulated_chip, simulated_device
 from zinc_rt.engine.devices import NAMES, Choice, choose_tier, open_backend
 from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
@@ -51,13 +51,13 @@ class Side:
         """Return the command-line options that select this side."""
         words = ["--tier", self.name]
         if self.simulated or self.device != "auto":
-            words += ["--device", simulated_name(self.as_dict()) if self.simulated else self.device]
+            words += ["--device", simulated_chip(self.as_dict()) if self.simulated else self.device]
         if self.ordering != "canonical-1":
             words += ["--ordering", self.ordering]
         if self.simulated and self.sanitizer != "full":
             words += ["--sanitizer", self.sanitizer]
         if self.simulated:
-            words += order_words(self.as_dict())
+            words += order_options(self.as_dict())
         for path in self.replaced:
             words += ["--replace", path]
         return shlex.join(words)
@@ -105,7 +105,7 @@ def sides(
     exceptions of choose_tier.
     """
     selected: list[Side] = []
-    for tiers in [[part.strip()] for part in asked.split(",")] if asked else _by_set():
+    for tiers in [[part.strip()] for part in asked.split(",")] if asked else _group_by_set():
         reasons = []
         for tier in tiers:
             row, named = registry.parse(tier)
@@ -180,7 +180,7 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
     return replace(kernels, load=lambda name: argument[name] if name in argument else load(name))
 
 
-def _by_set() -> list[list[str]]:
+def _group_by_set() -> list[list[str]]:
     """Return the tiers for each kernel set except the oracle's, the tier with the fewest dependencies first. A
     kernel's bits do not depend on the queue, so the first usable tier is sufficient.
     """

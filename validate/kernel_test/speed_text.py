@@ -29,10 +29,10 @@ def line(timing: Timing) -> Table:
     cells = (
         _seconds(timing.seconds),
         spread,
-        _of(timing.size_bytes, "B"),
-        "-" if rate is None else _of(rate, "B/s"),
+        _scaled_text(timing.size_bytes, "B"),
+        "-" if rate is None else _scaled_text(rate, "B/s"),
         share,
-        "-" if flops is None else _of(flops, "flop/s"),
+        "-" if flops is None else _scaled_text(flops, "flop/s"),
         f"{', '.join(timing.kernels)}: {timing.case.text()}",
     )
     return Table(COLUMNS, [cells], headings=False)
@@ -55,7 +55,7 @@ def _seconds(value: float) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
-def _of(value: float, unit: str) -> str:
+def _scaled_text(value: float, unit: str) -> str:
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= scale:
             return f"{value / scale:.3g} {prefix}{unit}"

@@ -13,7 +13,7 @@ from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.validate.cases.sweep import TYPES
 from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import planned
+from zinc_rt.validate.kernel_test.select import plan_case
 
 TYPES_WIDEST = 60
 LEFT_OUT = (Op.BARRIER,)  # no set has a kernel for it: lowering itself keeps it
@@ -47,7 +47,7 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
             continue
         for dtype in TYPES if reads_matrices(op) else ("f32",):
             setdefault = examples.get((op, dtype)) or [
-                replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _of(examples, op)
+                replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _cases_of_op(examples, op)
             ]
             supported.append(
                 _support(op, dtype, [case for case in setdefault if not case.refusal()], kernels, ordering)
@@ -55,7 +55,7 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
     return supported
 
 
-def _of(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
+def _cases_of_op(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
     """Return the examples of the first type that has any for the opcode."""
     return next((cases for (other, _), cases in examples.items() if other is op), [])
 
@@ -72,7 +72,7 @@ def _support(op: Op, dtype: str, cases: Sequence[Case], kernels: KernelSet, orde
         return Support(op, dtype, (), "no kernel for this opcode")
     if not cases:
         return Support(op, dtype, (), "no case in validate/cases")
-    plans = [planned(case, kernels, ordering) for case in cases]
+    plans = [plan_case(case, kernels, ordering) for case in cases]
     taken = [plan for plan in plans if plan.kernels]
     if not taken:
         return Support(op, dtype, (), plans[0].refused, 0, len(plans))
@@ -84,11 +84,11 @@ def matrix(by_side: Mapping[str, Sequence[Support]]) -> Page:
     """Return a table per kernel set: each opcode with its supported and unsupported types, then each reason
     once.
     """
-    parts = [part for name, rows in by_side.items() for part in ("", *_one(name, rows))]
+    parts = [part for name, rows in by_side.items() for part in ("", *_support_rows(name, rows))]
     return Page(parts[1:])
 
 
-def _one(name: str, rows: Sequence[Support]) -> list[str | Table]:
+def _support_rows(name: str, rows: Sequence[Support]) -> list[str | Table]:
     reasons: dict[str, int] = {}
     lines = []
     for op in dict.fromkeys(row.op for row in rows):
@@ -110,10 +110,10 @@ def _types(types: Sequence[str], *, whole: bool) -> str:
 
 def _cell(support: Support, reasons: dict[str, int]) -> str:
     if support.refused:
-        return str(reasons.setdefault(_general(support), len(reasons) + 1))
+        return str(reasons.setdefault(_common_reason(support), len(reasons) + 1))
     return "yes" if support.taken == support.cases else "part"
 
 
-def _general(support: Support) -> str:
+def _common_reason(support: Support) -> str:
     """Return the reason without the name of the type, so that cells can share a reason."""
     return support.refused.replace(f" {support.dtype}", " of this type")

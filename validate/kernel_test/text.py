@@ -35,21 +35,21 @@ def table(by_kernel: Mapping[str, KernelVerdict]) -> Table:
 
 def _result(verdict: KernelVerdict) -> str:
     if not verdict.cases:
-        return f"NOT RUN  ({left_out(verdict)})" if verdict.left_out else "NO CASE"
+        return f"NOT RUN  ({skipped_text(verdict)})" if verdict.left_out else "NO CASE"
     parts = [f"{verdict.others} cases failed by another kernel"] if verdict.others else []
-    parts += [left_out(verdict)] if verdict.left_out else []
+    parts += [skipped_text(verdict)] if verdict.left_out else []
     notes = f"  ({'; '.join(parts)})" if parts else ""
     return f"FAIL  {len(verdict.failed)} of {verdict.cases}{notes}" if verdict.failed else f"pass{notes}"
 
 
-def left_out(verdict: KernelVerdict) -> str:
+def skipped_text(verdict: KernelVerdict) -> str:
     """Describe the number of skipped cases and the reason; empty for none."""
     if not verdict.left_out:
         return ""
-    return f"{verdict.left_out.total()} cases left out: {_ended(verdict.left_out)}"
+    return f"{verdict.left_out.total()} cases left out: {_ended_text(verdict.left_out)}"
 
 
-def _ended(kernels: Iterable[str]) -> str:
+def _ended_text(kernels: Iterable[str]) -> str:
     return f"{', '.join(kernels)} ended the device or its process {COSTLY_MOST} times"
 
 
@@ -58,10 +58,10 @@ def failure(side: Side, verdict: KernelVerdict, smallest: Smallest) -> list[str]
     ran = smallest.ran
     steps = f", reduced in {smallest.tried} tries" if smallest.tried else ""
     first = f"FAIL      {verdict.kernel}: {len(verdict.failed)} of {verdict.cases} cases; the smallest"
-    return [f"{first} ({size(ran.case)} elements{steps}):", *told(side, ran, verdict.kernel)]
+    return [f"{first} ({size(ran.case)} elements{steps}):", *result_lines(side, ran, verdict.kernel)]
 
 
-def told(side: Side, ran: CaseRun, kernel: str = "") -> list[str]:
+def result_lines(side: Side, ran: CaseRun, kernel: str = "") -> list[str]:
     """Describe a failed case: the case, the error, and the command that repeats it. `kernel` is the one at
     fault.
     """
@@ -97,11 +97,11 @@ def case(side: Side, ran: CaseRun) -> str:
     """Describe a case that was requested explicitly, whatever its outcome."""
     outcome = ran.outcome
     if outcome.failed:
-        return "\n".join(["FAIL", *told(side, ran)])
+        return "\n".join(["FAIL", *result_lines(side, ran)])
     if outcome.status == "refused":
         return f"refused   {ran.case.text()}\n  why       {outcome.said}"
     if outcome.status == "left out":
-        return f"left out  {ran.case.text()}\n  why       {_ended((outcome.blamed,))}"
+        return f"left out  {ran.case.text()}\n  why       {_ended_text((outcome.blamed,))}"
     return (
         f"pass      {ran.case.text()}\n  bits      {outcome.counts[0]} elements, by {', '.join(outcome.kernels)}"
     )

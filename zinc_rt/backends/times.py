@@ -50,8 +50,8 @@ class Times:
         for number, dispatch in enumerate(self.dispatches):
             if dispatch.ended_ns < dispatch.began_ns or (before is not None and dispatch.began_ns < before):
                 yield (
-                    f"{self.clock}: dispatch {number}, {dispatch.kernel}, ends before it begins or begins before the "
-                    "previous dispatch ends"
+                    f"{self.clock}: dispatch {number}, {dispatch.kernel}, ends before it begins or begins before "
+                    "the previous dispatch ends"
                 )
                 return
             before = dispatch.ended_ns

@@ -53,7 +53,7 @@ def _asm(arguments: argparse.Namespace) -> int:
     if (arguments.source is not None) + arguments.all + arguments.check != 1:
         raise UsageError("expected one of FILE.s, --all and --check", next="zinc-rt asm --help")
     if arguments.source is None:
-        return _check(sources()) if arguments.check else _all(sources())
+        return _check(sources()) if arguments.check else _assemble_all(sources())
     path = Path(arguments.source)
     listed = sources_of(path)
     if arguments.output and len(listed) > 1:
@@ -66,20 +66,20 @@ def _asm(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _all(sources: list[Source]) -> int:
-    assembled, refused = _assembled(sources)
-    changed = [(source, data) for source, data in assembled if _stale(source, data)]
+def _assemble_all(sources: list[Source]) -> int:
+    assembled, refused = _assemble_each(sources)
+    changed = [(source, data) for source, data in assembled if _is_stale(source, data)]
     for source, data in changed:
         _write(source.container, data)
-    _say(refused)
+    _print_errors(refused)
     good = f"{len(assembled)} kernels, {len(changed)} changed"
     print(f"FAIL  {good}, {len(refused)} refused" if refused else f"PASS  {good}")
     return ZincError.exit_code if refused else 0
 
 
 def _check(sources: list[Source]) -> int:
-    assembled, refused = _assembled(sources)
-    stale = [source for source, data in assembled if _stale(source, data)]
+    assembled, refused = _assemble_each(sources)
+    stale = [source for source, data in assembled if _is_stale(source, data)]
     folders = {source.container.parent for source in sources}
     containers = {source.container for source in sources}
     orphans = [path for folder in folders for path in sorted(folder.glob("*.zrt")) if path not in containers]
@@ -87,7 +87,7 @@ def _check(sources: list[Source]) -> int:
         print(f"stale   {source.container.name}: differs from the output of {source.path.name}")
     for path in orphans:
         print(f"orphan  {path.name}: no source")
-    _say(refused)
+    _print_errors(refused)
     bad = len(stale) + len(orphans) + len(refused)
     if stale:
         print("repro   zinc-rt asm --all && git diff --stat")
@@ -95,12 +95,12 @@ def _check(sources: list[Source]) -> int:
     return 1 if bad else 0
 
 
-def _say(refused: list[ZincError]) -> None:
+def _print_errors(refused: list[ZincError]) -> None:
     for error in refused:
         print(error, file=sys.stderr)
 
 
-def _assembled(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], list[ZincError]]:
+def _assemble_each(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], list[ZincError]]:
     """Assemble each source; return the containers and the errors. Raise NothingRan without the assembler."""
     from zinc_rt.kernels.assemble import assemble
 
@@ -116,7 +116,7 @@ def _assembled(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], list[
     return assembled, [error for _, error in result if isinstance(error, ZincError)]
 
 
-def _stale(source: Source, data: bytes) -> bool:
+def _is_stale(source: Source, data: bytes) -> bool:
     committed = source.container
     return not committed.is_file() or committed.read_bytes() != data
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 
 
-def _no_line(pc: int) -> Place | None:
+def _no_source_line(pc: int) -> Place | None:
     return None
 
 
-def _no_place(pc: int) -> str:
+def _no_source_text(pc: int) -> str:
     return ""
 
 
@@ -35,19 +35,19 @@ class CodeSection:
     address: int
     code: bytes
     symbols: tuple[tuple[int, str], ...] = ()
-    line_at: Callable[[int], Place | None] = _no_line
-    place_at: Callable[[int], str] = _no_place  # the line in words, with the one that called a macro
+    line_at: Callable[[int], Place | None] = _no_source_line
+    place_at: Callable[[int], str] = _no_source_text  # the line in words, with the one that called a macro
     marks: tuple[tuple[int, str], ...] = ()  # byte offset, what is there
 
 
 @dataclass(frozen=True, slots=True)
 class CodeInput:
-    """`header` is shown first; `details` go into the report; `given` repeats the flag and the file."""
+    """`header` is shown first; `details` go into the report; `source_names` repeats the flag and the file."""
 
     arch: str
     wave: int
     sections: tuple[CodeSection, ...]
-    given: str
+    source_names: str
     header: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 

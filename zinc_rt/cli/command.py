@@ -59,7 +59,7 @@ class Command:
             with table_format(getattr(arguments, "format", "text")):
                 return self.body(arguments)
 
-        return guarded(f"zinc-rt {self.name}", parse_and_run, program=argv is None)
+        return run_guarded(f"zinc-rt {self.name}", parse_and_run, program=argv is None)
 
     def parse(self, words: Sequence[str], *, screen: TextIO) -> argparse.Namespace:
         """Parse the words for a caller from Python; tables and text go to `screen`.
@@ -101,17 +101,17 @@ def environment_settings() -> Settings:
     return settings
 
 
-def registered() -> dict[str, EntryPoint]:
+def registered_commands() -> dict[str, EntryPoint]:
     """Return every installed command by name; `load()` returns the Command."""
     from importlib.metadata import entry_points  # imported late, so that Ctrl-C during the import is caught
 
     return {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
 
-def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
+def run_guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
     """Run body() and return its exit code. An error is printed on stderr in one sentence. `program`: the process
     ends afterwards, so a later Ctrl-C is ignored."""
-    _occupy_standard_streams()
+    _open_standard_streams()
     if sys.stdout is None:
         print(f"{who}: stdout is closed\n  next: redirect it, for example to /dev/null", file=sys.stderr)
         return OutputError.exit_code
@@ -119,7 +119,7 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         try:
             return body()
         except Exception as error:
-            if _began_by_ctrl_c(error):
+            if _is_keyboard_interrupt(error):
                 raise KeyboardInterrupt from error
             raise
         finally:
@@ -153,13 +153,13 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         return ZincError.exit_code
 
 
-def _began_by_ctrl_c(error: BaseException) -> bool:
+def _is_keyboard_interrupt(error: BaseException) -> bool:
     """Return whether an error occurred during the clean-up after Ctrl-C; such an error is not reported."""
     earlier = error.__context__
-    return earlier is not None and (isinstance(earlier, KeyboardInterrupt) or _began_by_ctrl_c(earlier))
+    return earlier is not None and (isinstance(earlier, KeyboardInterrupt) or _is_keyboard_interrupt(earlier))
 
 
-def _occupy_standard_streams() -> None:
+def _open_standard_streams() -> None:
     """Open the null device for closed standard streams; otherwise the next opened file would receive the
     output."""
     for fd in (0, 1, 2):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
-from zinc_rt.cli.command import Command, registered
+from zinc_rt.cli.command import Command, registered_commands
 from zinc_rt.host.arguments import MODELS, Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -48,11 +48,11 @@ def _completion(arguments: argparse.Namespace) -> int:
     import shtab
 
     preamble = {"bash": _BASH_DEVICES, "zsh": _ZSH_DEVICES}
-    print(shtab.complete(whole(), shell=arguments.shell, preamble=preamble))  # type: ignore[arg-type]
+    print(shtab.complete(full_parser(), shell=arguments.shell, preamble=preamble))  # type: ignore[arg-type]
     return 0
 
 
-def whole() -> argparse.ArgumentParser:
+def full_parser() -> argparse.ArgumentParser:
     """Return one parser of `zinc-rt` with those of all commands, where each option states its completion."""
     root = argparse.ArgumentParser(prog="zinc-rt")
     root.add_argument("--version", action="store_true", help="print the version")
@@ -60,38 +60,38 @@ def whole() -> argparse.ArgumentParser:
     for name, parser in parsers():
         commands.add_parser(name, help=parser.description)
         commands.choices[name] = parser
-        _say_what_completes(parser)
+        _set_completions(parser)
     return root
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Return every command's name and parser."""
-    for name, point in sorted(registered().items()):
+    for name, point in sorted(registered_commands().items()):
         command: Command = point.load()
         parser = command.parser()
         parser.prog = f"zinc-rt {name}"
         yield name, parser
 
 
-def _say_what_completes(parser: argparse.ArgumentParser) -> None:
+def _set_completions(parser: argparse.ArgumentParser) -> None:
     import shtab
 
     tiers = ("auto", *(row.tier for row in registry.built()))
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for choice in action.choices.values():
-                _say_what_completes(choice)
+                _set_completions(choice)
         elif action.dest == "device" and action.choices is None:
             action.complete = DYNAMIC  # type: ignore[attr-defined]
         elif action.dest in ("tier", "tiers"):
             action.choices = tiers
         elif action.choices is None and action.metavar in FOLDERS:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-        elif action.choices is None and _names_a_file(action):
+        elif action.choices is None and _takes_file(action):
             action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
-def _names_a_file(action: argparse.Action) -> bool:
+def _takes_file(action: argparse.Action) -> bool:
     name = str(action.metavar)
     return action.dest == MODELS or action.type is Path or name in FILES or "." in name
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.options import say
+from zinc_rt.cli.options import print_status
 from zinc_rt.cli.progress import progress
 from zinc_rt.cli.report import Result
 from zinc_rt.host.errors import findings_text
@@ -35,7 +35,7 @@ def describe_model(gguf: GGUFFile) -> dict[str, Any]:
 
 def describe_run(report: Report, engine: Engine) -> None:
     """Add the device, its host, the ordering, the context, the settings with their clamps, the code version, and
-    the parts of the model that ran so far; `describe_ran` updates these at the end."""
+    the parts of the model that ran so far; `describe_executed` updates these at the end."""
     tier = engine.backend.spec.tier
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
@@ -48,7 +48,7 @@ def describe_run(report: Report, engine: Engine) -> None:
         report.details["weights"] = residency.as_dict()
     if expanded := expanded_weights(engine):
         report.details["expanded"] = [asdict(item) for item in expanded]
-    describe_ran(report, engine)
+    describe_executed(report, engine)
 
 
 def expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
@@ -69,7 +69,7 @@ class DrawCounts:
         return ", ".join(f"{count} {where}" for count, where in parts if count) or "none"
 
 
-def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:
+def describe_executed(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:
     """Add the fraction of the model that the tier ran, counted from completed replays, and where tokens were
     sampled."""
     tier = engine.backend.spec.tier
@@ -88,7 +88,7 @@ def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _RanProgram:
+class _ExecutedProgram:
     """A program that was replayed completely: the tier computed `nodes` of the graph's `of` nodes."""
 
     graph: str
@@ -98,10 +98,10 @@ class _RanProgram:
     of: int
 
 
-def _program(variant: Variant) -> _RanProgram:
+def _program(variant: Variant) -> _ExecutedProgram:
     graph = variant.graph
     of = sum(node.op is not Op.BARRIER for node in graph.nodes)
-    return _RanProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)
+    return _ExecutedProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)
 
 
 def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -> None:
@@ -126,8 +126,8 @@ def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -
             repro=repro,
         )
     )
-    say(f"FAIL      {findings_text(findings)}; what was computed may be wrong")
-    say(f"next      {repro}")
+    print_status(f"FAIL      {findings_text(findings)}; what was computed may be wrong")
+    print_status(f"next      {repro}")
 
 
 def describe_finding(finding: Finding) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.terminal import Table
@@ -77,7 +77,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     usable = [f"{row.tier} on {row.device}" for row in rows if row.usable]
     terminal.show(f"usable    {', '.join(usable) or 'nothing'}", out=out)
 
-    report = begin(Report("devices"), arguments)
+    report = start_report(Report("devices"), arguments)
     for row in rows:
         report.results.append(
             Result(
@@ -106,7 +106,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
         "notes": list(machine.notes),
         "simulated_device": SIMULATED,
     }
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
@@ -122,7 +122,7 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
         if driver is not None and spec.simulable:
             availability = replace(
                 availability,
-                devices=tuple(_brought_up(driver, spec.tier, device) for device in availability.devices),
+                devices=tuple(_bring_up_status(driver, spec.tier, device) for device in availability.devices),
             )
         is_shown = availability.usable or spec.lists_devices  # that none has a driver is worth a row
         alone = [OnDevice("host", availability.usable, availability.why, availability.next)] if is_shown else []
@@ -134,7 +134,7 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
     return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))
 
 
-def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
+def _bring_up_status(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
     """Return a row with the result of pm4-test: a ready driver does not mean that the card works."""
     from zinc_rt.engine import checked
 

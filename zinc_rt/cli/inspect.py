@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import settings
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, readable_size
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, readable_size, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models, context_length
 from zinc_rt.host.errors import InputError, UsageError, ZincError
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import joined
+    from zinc_rt.cli.report import merge_reports
     from zinc_rt.host.files import check_writable
 
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
@@ -115,22 +115,22 @@ def _inspect(arguments: argparse.Namespace) -> int:
     for at, model in enumerate(arguments.models):
         if at:
             terminal.show("", out=output_stream(arguments))
-        reports.append(_one(model, arguments))
-    return finish(joined(reports), arguments)
+        reports.append(_inspect_file(model, arguments))
+    return finish_report(merge_reports(reports), arguments)
 
 
-def _one(path: str, arguments: argparse.Namespace) -> Report:
+def _inspect_file(path: str, arguments: argparse.Namespace) -> Report:
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.report import Report, Result, write_text
     from zinc_rt.model.gguf import read_gguf
 
     knobs = settings()
-    report = begin(Report("inspect", shortcuts=knobs.clamps()), arguments)
+    report = start_report(Report("inspect", shortcuts=knobs.clamps()), arguments)
     gguf = read_gguf(path)
     out = output_stream(arguments)
     needs, reason = None, ""
     try:
-        needs = _Needs.of(gguf, arguments, knobs)
+        needs = _MemoryNeeds.of(gguf, arguments, knobs)
     except UsageError:
         raise
     except ZincError as error:
@@ -167,7 +167,7 @@ def _one(path: str, arguments: argparse.Namespace) -> Report:
 def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
     """Return a result for every tensor with a non-finite number, and for every unknown type."""
     from zinc_rt.cli.report import Result
-    from zinc_rt.model.scales import knows, not_finite
+    from zinc_rt.model.scales import has_scales, nonfinite_weights
 
     results = [
         Result(
@@ -179,9 +179,9 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
             cause=match.text,
             advice="the file is damaged, or was quantised from a damaged one: fetch it again",
         )
-        for match in not_finite(gguf)
+        for match in nonfinite_weights(gguf)
     ]
-    for dtype in sorted({tensor.dtype for tensor in gguf.tensors.values() if not knows(tensor.dtype)}):
+    for dtype in sorted({tensor.dtype for tensor in gguf.tensors.values() if not has_scales(tensor.dtype)}):
         results.append(Result(f"weights/{dtype}", "weights", "skip", reason=f"no scales are known of {dtype}"))
     if not results:
         results.append(Result("weights", "weights", "pass", measure={"tensors": len(gguf.tensors)}))
@@ -298,7 +298,7 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Needs:
+class _MemoryNeeds:
     """The requirements of a model: its graph, the memory plan of one step, the memory of a context, and the
     traffic of a decoded token."""
 
@@ -313,9 +313,9 @@ class _Needs:
     residency: Residency | None = None  # on a GPU of the memory that was named
 
     @staticmethod
-    def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Needs:
+    def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _MemoryNeeds:
         """Plan a model. Raise ZincError if there is nothing to plan, UsageError for a wrong option."""
-        from zinc_rt.cli.options import say
+        from zinc_rt.cli.options import print_status
         from zinc_rt.engine.engine import ctx_warning, default_ctx
         from zinc_rt.engine.memory_fit import check_context_memory, steps_of
         from zinc_rt.engine.resident import capacity_of
@@ -330,7 +330,7 @@ class _Needs:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
         limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
         if warning := ctx_warning(gguf, arguments.ctx):
-            say(f"warning   {warning}")
+            print_status(f"warning   {warning}")
         overrides = overrides_of(knobs)
         check_context_memory(gguf, limits, overrides=overrides, state=False)
         ahead = steps_of(gguf, limits, arguments.lookahead) if arguments.lookahead else 1
@@ -341,7 +341,7 @@ class _Needs:
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
             raise UsageError(f"--position {position}: expected 0 to {limits.ctx - 1}, inside the context")
-        return _Needs(
+        return _MemoryNeeds(
             model.graph,
             groups_of(decode.graph),
             recurrent_layers(decode.graph),

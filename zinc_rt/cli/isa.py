@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli import isa_lint, isa_report, isa_support
 from zinc_rt.cli.code_input import add_true16, hex_bytes, read_code, target_of_code
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.kernel_input import form_of
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.kernel_input import input_format
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.host.arguments import Parser
 from zinc_rt.isa.target import DEFAULT_ARCH
 
@@ -71,7 +71,7 @@ def _disasm(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     if arguments.file is not None:
-        setattr(arguments, form_of(arguments.file), arguments.file)
+        setattr(arguments, input_format(arguments.file), arguments.file)
     if arguments.hex == "-":
         arch, wave = arguments.arch or DEFAULT_ARCH, arguments.wave or 32
         return _lines(arguments, target_of(arch, wave, true16=arguments.true16))
@@ -95,10 +95,10 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
         if arguments.json:
             rows.append(_row(0, code, instruction))
     if arguments.json:
-        report = begin(Report("isa"), arguments)
+        report = start_report(Report("isa"), arguments)
         report.details = {"arch": target.name, "wave": target.wave, "instructions": rows}
         report.results.append(Result("disasm", "isa-disasm", "pass", measure={"lines": len(rows)}))
-        finish(report, arguments)
+        finish_report(report, arguments)
     return 0
 
 
@@ -133,7 +133,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             if item.instruction is None and not first_bad:
                 first_bad = {"section": section.name, "address": here}
     bad = sum(row["text"] is None for row in rows)
-    report = begin(Report("isa"), arguments)
+    report = start_report(Report("isa"), arguments)
     report.details = {
         "arch": code.arch,
         "wave": code.wave,
@@ -141,7 +141,7 @@ def _listing(arguments: argparse.Namespace) -> int:
         **code.details,
         "instructions": rows,
     }
-    second = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
+    second = f"zinc-rt isa disasm {code.source_names} --arch {code.arch} --wave {code.wave}"
     second += f" --true16 {arguments.true16}" if arguments.true16 else ""
     report.results.append(
         Result(
@@ -154,7 +154,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             repro=second if bad else "",
         )
     )
-    code_ = finish(report, arguments)
+    code_ = finish_report(report, arguments)
     invalid = f", {bad} INVALID" if bad else ""
     print(f"{'FAIL' if bad else 'PASS':<5} {len(rows) - bad} instructions{invalid}, {code.arch}", file=out)
     return code_

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _HEAD = ("VGPRs", "waves", "LDS", "bytes", "instr.", "vopd %", "loops", "loop", "loaded B", "B/load", "B/instr.")
 
 
-def report_beside(arguments: argparse.Namespace) -> int:
+def compare_reports(arguments: argparse.Namespace) -> int:
     """Print the comparison. Return 0: figures are not a verdict."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    whole = begin(Report("isa"), arguments)
+    whole = start_report(Report("isa"), arguments)
     rows = []
     sets = _sets(arguments.beside)
     for name in _names(arguments.files, list(sets.values())):
@@ -39,7 +39,7 @@ def report_beside(arguments: argparse.Namespace) -> int:
         "\nloop: instructions of the innermost loop that loads most; its bytes are of all lanes", out=out
     )
     terminal.show(f"PASS  {len(rows)} kernels of sets {' and '.join(sets)}", out=out)
-    return finish(whole, arguments)
+    return finish_report(whole, arguments)
 
 
 def _sets(beside: str) -> dict[str, BinaryKernelSet]:
@@ -94,13 +94,13 @@ def _report_of(kernels: BinaryKernelSet, name: str) -> KernelReport:
 def _figures(report: KernelReport) -> list[Any]:
     whole = [report.vgprs, report.waves, report.lds_bytes or "", report.code_bytes, report.instructions]
     whole += [f"{100 * report.vopd_rate:.0f}", len(report.loops) or ""]
-    loop = max(report.loops, key=_loaded, default=None)
-    if loop is None or not _loaded(loop):
+    loop = max(report.loops, key=_loaded_bytes, default=None)
+    if loop is None or not _loaded_bytes(loop):
         return [*whole, "", "", "", ""]
     loads = loop.mix["load"] + loop.mix["smem"]
-    rates = [f"{_loaded(loop) / loads:.0f}", f"{loop.bytes_per_instruction:.1f}"]
-    return [*whole, loop.instructions, _loaded(loop), *rates]
+    rates = [f"{_loaded_bytes(loop) / loads:.0f}", f"{loop.bytes_per_instruction:.1f}"]
+    return [*whole, loop.instructions, _loaded_bytes(loop), *rates]
 
 
-def _loaded(loop: LoopReport) -> int:
+def _loaded_bytes(loop: LoopReport) -> int:
     return loop.load_bytes + loop.scalar_bytes

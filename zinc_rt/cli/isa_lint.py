@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.host import terminal
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _lint(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    report = begin(Report("isa"), arguments)
+    report = start_report(Report("isa"), arguments)
     report.details = {"rules": RULES}
     bad = findings = remarks = 0
     for kernel in read_kernels(arguments):
@@ -75,7 +75,7 @@ def _lint(arguments: argparse.Namespace) -> int:
         )
     else:
         terminal.show(f"PASS  {_count(kernels, 'kernel')}, no finding{also}", out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _count(number: int, what: str) -> str:

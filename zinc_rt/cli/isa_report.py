@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.isa_beside import report_beside
+from zinc_rt.cli.isa_beside import compare_reports
 from zinc_rt.cli.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -57,10 +57,10 @@ def _report(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     if arguments.beside:
-        return report_beside(arguments)
+        return compare_reports(arguments)
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    whole = begin(Report("isa"), arguments)
+    whole = start_report(Report("isa"), arguments)
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []
     for kernel in read_kernels(arguments):
@@ -81,7 +81,7 @@ def _report(arguments: argparse.Namespace) -> int:
         head = ["inner loop", "code", "depth", "instr.", *sizes, *_PENDING, *_COLUMNS]
         terminal.show("", Table(_figures(head), loops), out=out)
     terminal.show(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", out=out)
-    return finish(whole, arguments)
+    return finish_report(whole, arguments)
 
 
 def _figures(names: Sequence[str]) -> list[Column]:
@@ -106,7 +106,10 @@ def _report_of(kernel: KernelInput) -> KernelReport:
 
 
 def _row(name: str, report: KernelReport) -> list[Any]:
-    registers = [_of(report.vgprs_used, report.vgprs), _of(report.sgprs_used, report.sgprs)]
+    registers = [
+        _used_of_declared(report.vgprs_used, report.vgprs),
+        _used_of_declared(report.sgprs_used, report.sgprs),
+    ]
     sizes = [
         report.lds_bytes,
         report.waves,
@@ -122,7 +125,7 @@ def _pending(pending: PendingLoads) -> list[Any]:
     return [pending.loads or "", pending.bytes or ""]
 
 
-def _of(used: int, declared: int) -> str:
+def _used_of_declared(used: int, declared: int) -> str:
     return str(used) if used == declared else f"{used}/{declared}"
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 from zinc_rt.isa.target import DEFAULT_ARCH
@@ -54,7 +54,7 @@ def _support(arguments: argparse.Namespace) -> int:
     from zinc_rt.sim.shader.translate.evidence import REFUSED, support
 
     check_writable(arguments.page, report=arguments.json)
-    report = begin(Report("isa support", details={"arch": arguments.arch}), arguments)
+    report = start_report(Report("isa support", details={"arch": arguments.arch}), arguments)
     rows = support(target_of(arguments.arch))
     if arguments.instructions:
         rows = [
@@ -75,12 +75,12 @@ def _support(arguments: argparse.Namespace) -> int:
     if arguments.page:
         write_text(arguments.page, page(arguments.arch))
     if arguments.instructions:
-        terminal.show(_listed(rows), out=out)
+        terminal.show(_support_list(rows), out=out)
     else:
         terminal.show(matrix(rows), out=out)
         if arguments.verbose:
-            terminal.show("", _listed([row for row in rows if row.kind in (REFUSED, "assumed")]), out=out)
-    finish(report, arguments)
+            terminal.show("", _support_list([row for row in rows if row.kind in (REFUSED, "assumed")]), out=out)
+    finish_report(report, arguments)
     return 0
 
 
@@ -95,7 +95,7 @@ def matrix(rows: Sequence[InstructionSupport]) -> Table:
     return Table([Column("encoding"), *(Column(kind, right=True) for kind in kinds)], lines)
 
 
-def _listed(rows: Sequence[InstructionSupport]) -> Table:
+def _support_list(rows: Sequence[InstructionSupport]) -> Table:
     lines = [[row.mnemonic, row.encoding, row.kind, row.why] for row in rows]
     return Table([Column("instruction"), Column("encoding"), Column("class"), Column("why")], lines)
 

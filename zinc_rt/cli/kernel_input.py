@@ -57,12 +57,12 @@ def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
     if bool(arguments.files) == bool(arguments.hex):
         raise UsageError("expected files, or --hex FILE")
     if arguments.hex:
-        yield from _of_file(arguments, "hex", arguments.hex)
+        yield from _read_file(arguments, "hex", arguments.hex)
     for name in arguments.files:
-        yield from _of_file(arguments, form_of(name), name)
+        yield from _read_file(arguments, input_format(name), name)
 
 
-def form_of(name: str) -> str:
+def input_format(name: str) -> str:
     """Return "elf" or "zrt", from the file's magic."""
     try:
         with Path(name).open("rb") as file:
@@ -71,12 +71,12 @@ def form_of(name: str) -> str:
         return "zrt"  # whose reader says what is wrong
 
 
-def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[KernelInput]:
+def _read_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[KernelInput]:
     source = printable(name)
     namespace = argparse.Namespace(**{"hex": None, "elf": None, "zrt": None, form: name})
     namespace.arch, namespace.wave = arguments.arch, arguments.wave
     code = read_code(namespace, source)
-    of_elf = _of_elf if form == "elf" else _of_whole
+    of_elf = _read_elf if form == "elf" else _read_whole_sections
     target = target_of_code(code, getattr(arguments, "true16", None))
     for kernel in of_elf(code.sections, name, source, code.details, target):
         if arguments.wave is None or arguments.wave == kernel.target.wave:
@@ -86,7 +86,7 @@ def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[Ke
             yield replace(kernel, limits=limits)
 
 
-def _of_whole(
+def _read_whole_sections(
     sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
 ) -> Iterator[KernelInput]:
     """Read one kernel from a .zrt file or hex text."""
@@ -117,7 +117,7 @@ def _of_whole(
     )
 
 
-def _of_elf(
+def _read_elf(
     sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
 ) -> Iterator[KernelInput]:
     """Read the functions of a code object; those with a descriptor are kernels. The others have the wave size of

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
@@ -201,7 +201,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if len(dict(given)) < len(given):
         raise UsageError("--arg: a name was given twice")
     expected = read_expected(arguments.expect) if arguments.expect else {}
-    report = begin(Report("launch"), arguments)
+    report = start_report(Report("launch"), arguments)
     out = output_stream(arguments)
     stopped = ""
     try:
@@ -240,7 +240,7 @@ def _body(arguments: argparse.Namespace) -> int:
     _show(verdict, image.lines_missing, kernel.wave, out, verbose=arguments.verbose)
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
-    code = finish(report, arguments)
+    code = finish_report(report, arguments)
     only_findings = verdict.sorted.left and not (stopped or verdict.mismatches or verdict.unused)
     return arguments.error_exitcode if only_findings else code
 

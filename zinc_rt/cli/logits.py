@@ -14,7 +14,7 @@ from zinc_rt.cli.options import (
     settings,
     token_list,
 )
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, readable_size
+from zinc_rt.cli.output import add_json, finish_report, output_stream, readable_size, start_report
 from zinc_rt.cli.progress import progress
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
@@ -69,10 +69,10 @@ def _logits(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.base import findings_of
     from zinc_rt.cli.describe import describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.host.files import check_writable, write_whole
+    from zinc_rt.host.files import check_writable, write_atomically
 
     check_writable(arguments.out, report=arguments.json)
-    report = begin(Report("logits"), arguments)
+    report = start_report(Report("logits"), arguments)
     knobs = settings()
     gguf = read_model(arguments.model)
     tokens = model_tokens(gguf, arguments.tokens, arguments.prompt)
@@ -89,7 +89,7 @@ def _logits(arguments: argparse.Namespace) -> int:
     arrays = {"ids": np.array(tokens, np.int32), "logits": logits}
     if layers is not None:
         arrays["l_out"] = layers
-    write_whole(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    write_atomically(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
     out = output_stream(arguments)
     for name, array in arrays.items():
         terminal.show(f"{name:<7} {array.dtype}  {list(array.shape)}", out=out)
@@ -118,7 +118,7 @@ def _logits(arguments: argparse.Namespace) -> int:
             "rows": arguments.rows,
             "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
         }
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def compute(

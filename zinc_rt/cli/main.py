@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import sys
 
-from zinc_rt.cli.command import Command, guarded, registered
-from zinc_rt.host.arguments import meant
+from zinc_rt.cli.command import Command, registered_commands, run_guarded
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.version import __version__
 
 
 def main(argv: list[str] | None = None) -> int:
-    return guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv), program=argv is None)
+    return run_guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv), program=argv is None)
 
 
 def _main(argv: list[str]) -> int:
     if argv[:1] in (["--version"], ["version"]):
         print(f"zinc-rt {__version__}")
         return 0
-    commands = registered()
+    commands = registered_commands()
     if not argv:
         from zinc_rt.cli.overview import overview
 
@@ -38,7 +38,7 @@ def _main(argv: list[str]) -> int:
         name, words = words[0], [*words[1:], "--help"]
     if name not in commands:
         names = sorted([*commands, "help", "version"])
-        near = meant(name, names)
+        near = suggest_word(name, names)
         known = "" if near else f"one of {', '.join(names)}; "
         raise UsageError(f"no command {name!r}{near}", next=f"{known}zinc-rt --help")
     command: Command = commands[name].load()

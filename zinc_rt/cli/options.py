@@ -13,7 +13,7 @@ from zinc_rt.cli.command import environment_settings
 from zinc_rt.cli.observer import observer_of
 from zinc_rt.cli.progress import stages
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import context_length, meant
+from zinc_rt.host.arguments import context_length, suggest_word
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
@@ -50,7 +50,7 @@ def device_name(text: str) -> str:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         return text
-    near = meant(text, [*DEVICES, *tiers])
+    near = suggest_word(text, [*DEVICES, *tiers])
     listed = ", ".join([*DEVICES, *(f"{tier}[:N|:NAME]" for tier in tiers)])
     raise argparse.ArgumentTypeError(f"no {text!r}{near or ':'} {f'({listed})' if near else f'one of {listed}'}")
 
@@ -215,18 +215,18 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
     return asked
 
 
-def simulated_name(asked: Mapping[str, Any]) -> str:
+def simulated_chip(asked: Mapping[str, Any]) -> str:
     """Return the name of the simulated device for --device."""
     chip, linux = asked.get("chip") or "", asked.get("linux") or ""
     return f"sim:{chip}{'@' * bool(linux)}{linux}" if chip or linux else "sim"
 
 
-def order_words(asked: Mapping[str, Any]) -> list[str]:
+def order_options(asked: Mapping[str, Any]) -> list[str]:
     """Return the options --coherence and --reorder that repeat these arguments."""
     return [word for name in ORDER if asked.get(name) is not None for word in (f"--{name}", str(asked[name]))]
 
 
-def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
+def check_options_used(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
     """Raise UsageError for a given option that neither the tiers nor their device accept."""
     tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
     does = "do" if "," in tiers else "does"
@@ -273,9 +273,9 @@ def open_engine(
         unchecked=arguments.unchecked,
         **simulated_device(arguments),
     )
-    check_taken([choice], arguments)
+    check_options_used([choice], arguments)
     if warning := ctx_warning(gguf, arguments.ctx):
-        say(f"warning   {warning}")
+        print_status(f"warning   {warning}")
     with stages() as stage:
         stage.say(f"loading {Path(gguf.path).name} on {choice.tier}")
         backend = open_backend(
@@ -291,7 +291,7 @@ def open_engine(
                     settings=settings,
                     transform=transform,
                     timeout_seconds=timeout(arguments),
-                    slow=lambda line: say(f"waiting   {line}"),
+                    slow=lambda line: print_status(f"waiting   {line}"),
                     around=observer_of(arguments).around_engine,
                     store=GraphStore(planning_version()) if stored and settings.graph_cache == "on" else None,
                 ),
@@ -301,7 +301,7 @@ def open_engine(
             raise
 
 
-def say(line: str) -> None:
+def print_status(line: str) -> None:
     terminal.show(line, out=sys.stderr)
 
 

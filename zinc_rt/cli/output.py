@@ -43,13 +43,13 @@ def output_stream(arguments: argparse.Namespace) -> TextIO:
     return screen or (sys.stderr if arguments.json == "-" else sys.stdout)
 
 
-def begin(report: Report, arguments: argparse.Namespace) -> Report:
-    """Begin a command's report and notify the command's observer. `finish` writes it."""
+def start_report(report: Report, arguments: argparse.Namespace) -> Report:
+    """Begin a command's report and notify the command's observer. `finish_report` writes it."""
     observer_of(arguments).report_begun(report)
     return report
 
 
-def finish(report: Report, arguments: argparse.Namespace) -> int:
+def finish_report(report: Report, arguments: argparse.Namespace) -> int:
     """Write the report as --json requests. Return the exit code."""
     from zinc_rt.cli.report import write_text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.cli.text_input import stdin_bytes
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError
@@ -70,7 +70,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     dwords = _read(arguments.file, hexadecimal=arguments.hex)
     out = output_stream(arguments)
     print(disassemble(dwords, generation), file=out)
-    report = begin(Report("pm4"), arguments)
+    report = start_report(Report("pm4"), arguments)
     report.details = {"arch": arguments.arch, "dwords": len(dwords), "packets": _packets(dwords, generation)}
     report.results.append(Result("decode", "pm4-decode", "pass", measure={"dwords": len(dwords)}))
     if arguments.lint:
@@ -78,7 +78,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         _print_findings(findings, arguments)
         report.results += [_result(finding, arguments) for finding in findings]
         report.details["queue"], report.details["is_ib"] = arguments.queue, arguments.ib
-    code = finish(report, arguments)
+    code = finish_report(report, arguments)
     count = len(report.details["packets"])
     verdict = "PASS" if code == 0 else "FAIL"
     print(f"{verdict:<5} {count} packets in {len(dwords)} dwords, {arguments.arch}{_summary(report)}", file=out)

@@ -6,7 +6,7 @@ import argparse
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.options import settings
-from zinc_rt.cli.output import begin, finish, output_stream
+from zinc_rt.cli.output import finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 
 
@@ -28,7 +28,7 @@ def probe(arguments: argparse.Namespace) -> int:
         )
         if asked in ("auto", row.tier)
     ]
-    report = begin(Report("run"), arguments)
+    report = start_report(Report("run"), arguments)
     out = output_stream(arguments)
     rows = []
     for tier, state in states:
@@ -51,4 +51,4 @@ def probe(arguments: argparse.Namespace) -> int:
     terminal.show(
         f"auto selects {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", out=out
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)

@@ -123,7 +123,7 @@ class Display:
                 console=console,
                 auto_refresh=False,
                 transient=True,
-                get_renderable=self._drawn,
+                get_renderable=self._render,
                 redirect_stdout=both,
             )
             self._live.start()
@@ -135,7 +135,7 @@ class Display:
             self._live.stop()
             self._live = None
 
-    def _drawn(self) -> RenderableType:
+    def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table

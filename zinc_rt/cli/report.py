@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.host.version import __version__
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Report:
         return list(dict.fromkeys(tiers))
 
     @property
-    def simulated_unasked(self) -> list[str]:
+    def simulated_by_default(self) -> list[str]:
         """Return the tiers that were simulated without --device sim, from the report's details."""
         return list(self.details.get("simulated_unasked", []))
 
@@ -98,7 +98,7 @@ class Report:
         (design §4.12). `strict` None: as the report's `strict`."""
         strict = self.strict if strict is None else strict
         counts = self.counts()
-        if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_unasked)):
+        if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_by_default)):
             return 1
         return 0 if counts.get("pass") or counts.get("flake") else 77
 
@@ -126,7 +126,7 @@ class Report:
             "results": [asdict(result) for result in self.results],
             "verdict": self.verdict(strict=strict),
         }
-        cleaned: dict[str, Any] = _plain(body)
+        cleaned: dict[str, Any] = _to_plain(body)
         return cleaned
 
     def to_json(self, *, strict: bool | None = None) -> str:
@@ -141,7 +141,7 @@ class Report:
         `report`) is not installed.
         """
         pandas = import_pandas()
-        results = [_plain(asdict(result)) for result in self.results]
+        results = [_to_plain(asdict(result)) for result in self.results]
         frame = pandas.json_normalize(results) if results else pandas.DataFrame(columns=list(COLUMNS))
         others = [name for name in frame.columns if name not in COLUMNS]
         frame = frame[[*COLUMNS, *others]]
@@ -180,7 +180,7 @@ def _html_row(cell: str, texts: Sequence[str]) -> str:
     return f"<tr>{''.join(f'<{cell}>{html.escape(text)}</{cell}>' for text in texts)}</tr>"
 
 
-def joined(reports: Sequence[Report]) -> Report:
+def merge_reports(reports: Sequence[Report]) -> Report:
     """Join the reports of several models: each result's id begins with its model's file name, and data of a single
     model is in `details["models"]`. A single report is returned unchanged."""
     first = reports[0]
@@ -212,17 +212,17 @@ def read_results(path: Path) -> list[Result]:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a result file atomically. Raise OutputError with the reason if it fails."""
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Convert values that JSON lacks: NumPy scalars to numbers, NaN and infinity to strings."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, np.generic | np.ndarray):
-        return _plain(value.tolist())
+        return _to_plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -13,12 +13,12 @@ from zinc_rt.cli.options import (
     add_engine,
     classes_of,
     open_engine,
+    print_status,
     read_model,
-    say,
     settings,
     token_list,
 )
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.cli.progress import progress, stages
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.errors import CheckFailed, UsageError
@@ -116,7 +116,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(slots=True)
-class _Made:
+class _GeneratedAnswer:
     """The outcome of a generation. `stopped`: end, context or max_tokens. `per_token`: the host's submissions and
     waits per token after the first, empty without such tokens."""
 
@@ -132,8 +132,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.backends.base import findings_of
     from zinc_rt.cli.describe import (
         DrawCounts,
+        describe_executed,
         describe_model,
-        describe_ran,
         describe_run,
         expanded_weights,
         fail_for_findings,
@@ -141,7 +141,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answering
     from zinc_rt.engine.devices import choose_tier
-    from zinc_rt.host.facts import leaned_on, leaning, told
+    from zinc_rt.host.facts import assumed_facts, dependency_suffix, report_rows
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.machine import process_memory
     from zinc_rt.sched.sampling import Sampling
@@ -157,33 +157,33 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         raise UsageError("--chrome: ZINC_BATCHED_PREFILL=validate has no scheduler to show", next="leave out one")
     check_writable(arguments.chrome, report=arguments.json)
     cause = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
-    report = begin(Report("run"), arguments)
+    report = start_report(Report("run"), arguments)
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
     tokens = _prompt_ids(arguments, gguf, tokenizer)
     text = _Stream(tokenizer, output_stream(arguments))
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if both else 1, stored=True) as engine:
-        say(f"tier      {cause}")
+        print_status(f"tier      {cause}")
         for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
             if clamp:
-                say(f"shortcut  {clamp}")
+                print_status(f"shortcut  {clamp}")
         for expanded in expanded_weights(engine):
-            say(f"expanded  {expanded}")
+            print_status(f"expanded  {expanded}")
         check = _validate_prefill(engine, tokens) if both else None
         one_by_one = knobs.batched_prefill == "off"
         asking = Answering(engine, step_tokens=1 if one_by_one else 0, classes=classes)
         shortcuts = limit_changes(asking.scheduler.limits)
         for shortcut in shortcuts:
-            say(f"shortcut  {shortcut}")
-        answer = _ask(asking, tokens, sampling, text, started, chrome=arguments.chrome)
+            print_status(f"shortcut  {shortcut}")
+        answer = _generate_answer(asking, tokens, sampling, text, started, chrome=arguments.chrome)
         submission = engine.runner.submission
         instrument = engine.backend.instrument
-        leans = leaned_on(instrument.consulted()) if instrument is not None else ()
+        leans = assumed_facts(instrument.consulted()) if instrument is not None else ()
         graphs = engine.variants.stored
         describe_run(report, engine)
         drawn = DrawCounts(device=len(text.ids))
-        describe_ran(report, engine, drawn)
+        describe_executed(report, engine, drawn)
         report.shortcuts += shortcuts
         findings = findings_of(engine.backend)
     stopped, load_seconds, prompt_seconds, seconds = (
@@ -195,17 +195,20 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
-    say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    print_status(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
     if engine.variants.residency is not None:
-        say(f"memory    {engine.variants.residency.text}")
+        print_status(f"memory    {engine.variants.residency.text}")
     if graphs is not None:
-        say(f"graphs    {graphs.starts.text}")
-    say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
-    say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
-    say(f"sampled   {drawn.text}")
-    say(f"stopped   {reason}")
+        print_status(f"graphs    {graphs.starts.text}")
+    print_status(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
+    print_status(
+        f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} "
+        f"({_run_location(report, engine)})"
+    )
+    print_status(f"sampled   {drawn.text}")
+    print_status(f"stopped   {reason}")
     if leans:
-        say(f"device    simulated{leaning([lean.id for lean in leans])}")
+        print_status(f"device    simulated{dependency_suffix([lean.id for lean in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -249,12 +252,12 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "memory": asdict(memory),
             "sampling": asdict(sampling),
             **({"graphs": asdict(graphs.starts)} if graphs is not None else {}),
-            **({"assumptions": told(leans)} if leans else {}),
+            **({"assumptions": report_rows(leans)} if leans else {}),
         }
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
-def _ask(
+def _generate_answer(
     asking: Answering,
     tokens: list[int],
     sampling: Sampling,
@@ -262,7 +265,7 @@ def _ask(
     started: float,
     *,
     chrome: str | None,
-) -> _Made:
+) -> _GeneratedAnswer:
     """Generate the answer through the scheduler, as one request of one tenant."""
     with stages() as stage:
         stage.say("building graphs")
@@ -295,7 +298,7 @@ def _ask(
         )
     if chrome:
         asking.trace(chrome)
-        say(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+        print_status(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
     full = len(answer.token_ids) < sampling.max_tokens
     stopped = "end" if answer.ended == "stop" else "context" if full else "max_tokens"
     after, tokens_after = asking.engine.runner.submission, len(answer.token_ids) - 1
@@ -304,7 +307,7 @@ def _ask(
         for name in ("submissions", "waits")
         if tokens_after
     }
-    return _Made(answer, stopped, ready - started, prompted - ready, ended - prompted, per_token)
+    return _GeneratedAnswer(answer, stopped, ready - started, prompted - ready, ended - prompted, per_token)
 
 
 def _validate_prefill(engine: Engine, tokens: list[int]) -> PrefillCheck:
@@ -319,7 +322,7 @@ def _validate_prefill(engine: Engine, tokens: list[int]) -> PrefillCheck:
         _, check = prefill(engine, sequence, tokens, "validate", advance=advance)
     engine.release(sequence)
     assert check is not None
-    say(check.line())
+    print_status(check.line())
     return check
 
 
@@ -327,7 +330,7 @@ def _speed(steps: int, seconds: float) -> str:
     return f", {steps / max(seconds, 1e-9):.2f} tokens/s" if steps else ""
 
 
-def _where(report: Report, engine: Engine) -> str:
+def _run_location(report: Report, engine: Engine) -> str:
     """Describe the device of a speed. Speeds of the oracle and of a simulated device are not meaningful."""
     from zinc_rt.backends import registry
 
@@ -377,10 +380,10 @@ def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
     except ZincError as error:
         if needed:
             raise
-        say(f"tokenizer none, ids are printed: {str(error).splitlines()[0]}")
+        print_status(f"tokenizer none, ids are printed: {str(error).splitlines()[0]}")
         return None
     for warning in tokenizer.warnings:
-        say(f"tokenizer {warning}")
+        print_status(f"tokenizer {warning}")
     return tokenizer
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import add_budgets, classes_of
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.cli.progress import progress
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, meant
+from zinc_rt.host.arguments import Parser, suggest_word
 from zinc_rt.host.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _sched_test(arguments: argparse.Namespace) -> int:
         return _export(arguments)
     check_writable(arguments.trace, report=arguments.json)
     _check_numbers(arguments)
-    report = begin(Report("sched-test"), arguments)
+    report = start_report(Report("sched-test"), arguments)
     if arguments.list:
         return _list(report, arguments, out)
     names = arguments.workload or list(WORKLOADS)
@@ -109,7 +109,7 @@ def _sched_test(arguments: argparse.Namespace) -> int:
     for name, workload in zip(names, workloads, strict=True):
         _run(name, workload, arguments, report, out)
     _show_verdict(report, out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _show_verdict(report: Report, out: TextIO) -> None:
@@ -152,7 +152,7 @@ def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:
         )
         for w in WORKLOADS.values()
     ]
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def _workload(name: str) -> Workload:
     if name in WORKLOADS:
         return WORKLOADS[name]
     if "/" not in name and "." not in name:
-        near = meant(name, WORKLOADS)
+        near = suggest_word(name, WORKLOADS)
         raise UsageError(f"no workload {name!r}{near}", next="zinc-rt sched-test --list, or a .jsonl file")
     arrivals = read_workload(name)
     return Workload(name, f"{len(arrivals)} requests", tenants_of(arrivals), lambda random: arrivals)
@@ -186,7 +186,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     import numpy as np
 
     from zinc_rt.host.chrome_trace import write_chrome
-    from zinc_rt.sched.simulation.schedule_checks import judged, of_every_run
+    from zinc_rt.sched.simulation.schedule_checks import common_checks, run_checks
     from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
     from zinc_rt.sched.step_cost import PREDICTED
     from zinc_rt.sched.step_timeline import timeline
@@ -214,10 +214,10 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         compared = compared and seen.broken is None
         baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
     report.shortcuts = list(dict.fromkeys([*report.shortcuts, *seen.shortcuts]))
-    result = of_every_run(seen)
+    result = common_checks(seen)
     if fair and not arguments.tenants:
-        result += judged(workload.checks, seen, baseline)
-    second = _again(name, arguments, seen)
+        result += run_checks(workload.checks, seen, baseline)
+    second = _repeat_command(name, arguments, seen)
     results = [_result(name, finding, second) for finding in result]
     report.results += results
     report.details.setdefault("workloads", {})[name] = _figures(workload, seen)
@@ -238,7 +238,7 @@ def _tenants(workload: Workload, arguments: argparse.Namespace, settings: Simula
     return read_tenants(arguments.tenants, pages=pages_of(settings))
 
 
-def _again(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
+def _repeat_command(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
     """Return the command that reproduces a failure: up to the failed step, with checks after each step."""
     words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
     for option in ("slots", "pages", "tenants", "gap_budget", "first_token_budget", "seconds"):

@@ -14,8 +14,8 @@ from zinc_rt.cli.options import (
     add_budgets,
     add_device,
     add_timeout,
-    check_taken,
-    say,
+    check_options_used,
+    print_status,
     settings,
     simulated_device,
     threads,
@@ -123,7 +123,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             _describe(server)
             print(f"ready     {url_of(bound)} after {time.monotonic() - start:.1f} s", flush=True)
 
-        return listen(server, app(server), bound, ready=ready, say=say)
+        return listen(server, app(server), bound, ready=ready, say=print_status)
 
 
 def _check_installed() -> None:
@@ -155,14 +155,14 @@ def _config(arguments: argparse.Namespace) -> Config:
     knobs = settings()
     tier, simulated = arguments.tier or knobs.tier, simulated_device(arguments)
     ordering = arguments.ordering or "canonical-1"
-    check_taken(
+    check_options_used(
         [choose_tier(tier, arguments.device, ordering=ordering, unchecked=arguments.unchecked, **simulated)],
         arguments,
     )
     model = arguments.model
     if model is None:
         model = EMBEDDED
-        say(
+        print_status(
             f"model     {EMBEDDED}, which ships with the package: its weights are random, so its text is "
             "meaningless"
         )
@@ -223,12 +223,12 @@ def _from_file(arguments: argparse.Namespace) -> Config:
 def _describe(server: InferenceServer) -> None:
     for model in server.models.values():
         choice, limits = model.opener.choice, model.core.engine.limits
-        say(f"tier      {choice.why}")
+        print_status(f"tier      {choice.why}")
         if choice.shortcut:
-            say(f"shortcut  {choice.shortcut}")
+            print_status(f"shortcut  {choice.shortcut}")
         if (stored := model.core.engine.variants.stored) is not None:
-            say(f"graphs    {stored.starts.text}")
-        say(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
+            print_status(f"graphs    {stored.starts.text}")
+        print_status(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
 
 
 main = Command("serve", parser, _serve)

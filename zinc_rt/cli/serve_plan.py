@@ -36,13 +36,14 @@ def show_plan(config: Config, *, tenants: bool) -> int:
         terminal.show(f"{model.contexts} of {model.slots} requests may be as long as the context at once\n")
     check_fits(models, memories[0])
     if tenants:
-        named = {tenant.id: tenant for tenant in config.tenants}
+        tenants_by_id = {tenant.id: tenant for tenant in config.tenants}
         terminal.table(
             ["tenant", "class", "model", number("slots, sure"), number("at most"), number("KV tokens guaranteed"),
              number("at most"), number("keys")],
             [
-                (share.tenant, named[share.tenant].priority.name.lower(), share.model, share.slots, share.most_slots,
-                 f"{share.tokens:,}", f"{share.most_tokens:,}", len(named[share.tenant].keys))
+                (share.tenant, tenants_by_id[share.tenant].priority.name.lower(), share.model, share.slots,
+                 share.most_slots, f"{share.tokens:,}", f"{share.most_tokens:,}",
+                 len(tenants_by_id[share.tenant].keys))
                 for share in tenant_shares(config, models)
             ],
         )  # fmt: skip

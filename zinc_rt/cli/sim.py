@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.sim.serve import server
 
@@ -50,7 +50,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     usual = {action.dest: action.default for action in server.parser()._actions}
     names = {field.name for field in fields(MachineOptions)}
     options = {name: value for name, value in vars(arguments).items() if name in names and value != usual[name]}
-    report = begin(Report("sim"), arguments)
+    report = start_report(Report("sim"), arguments)
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
         code = run_program(words, client, stdout=output_stream(arguments))
@@ -64,7 +64,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
         reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(groups).items())
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
         show(groups, sys.stderr)
-        finish(report, arguments)
+        finish_report(report, arguments)
         return code
     finally:
         client.close_all()

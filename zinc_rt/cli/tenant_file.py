@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.input_files import unreadable
 from zinc_rt.sched.kv.pages import PageQuota
@@ -23,14 +23,14 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "id": (lambda v: isinstance(v, str) and bool(v), "a name"),
     "class": (lambda v: v in CLASS_NAMES, f"one of {', '.join(CLASS_NAMES)}"),
     "weight": (lambda v: _number(v) and 0.001 <= v <= 1000, "0.001 to 1000"),
-    "slots_guaranteed": (lambda v: _whole(v, 0), "a number of slots"),
-    "slots_max": (lambda v: _whole(v, 1), "a number of slots, 1 or more"),
+    "slots_guaranteed": (lambda v: _whole_number(v, 0), "a number of slots"),
+    "slots_max": (lambda v: _whole_number(v, 1), "a number of slots, 1 or more"),
     "kv_reserved": (lambda v: _pages(v, 0), "pages, or a share of them from 0.0 to 1.0"),
     "kv_max": (lambda v: _pages(v, 1), "pages, or a share of them up to 1.0"),
-    "prefill_rate": (lambda v: _whole(v, 1), "tokens a second"),
-    "prefill_burst": (lambda v: _whole(v, 1), "tokens"),
-    "decode_rate": (lambda v: _whole(v, 1), "tokens a second"),
-    "decode_burst": (lambda v: _whole(v, 1), "tokens"),
+    "prefill_rate": (lambda v: _whole_number(v, 1), "tokens a second"),
+    "prefill_burst": (lambda v: _whole_number(v, 1), "tokens"),
+    "decode_rate": (lambda v: _whole_number(v, 1), "tokens a second"),
+    "decode_burst": (lambda v: _whole_number(v, 1), "tokens"),
 }
 
 
@@ -70,7 +70,7 @@ def _tenant(path: str, number: int, row: Any, pages: int) -> Tenant:
     where = f"{path}: tenant {row['id']}"
     for name, value in row.items():
         if name not in _FIELDS:
-            near = meant(str(name), _FIELDS)
+            near = suggest_word(str(name), _FIELDS)
             raise InputError(f"{where}: no field {name!r}{near}", next=f"fields are {', '.join(_FIELDS)}")
         fits, expected = _FIELDS[name]
         if not fits(value):
@@ -104,9 +104,13 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _whole(value: Any, minimum: int) -> bool:
+def _whole_number(value: Any, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
 def _pages(value: Any, minimum: int) -> bool:
-    return 0 < value + (minimum == 0) <= 1 + (minimum == 0) if isinstance(value, float) else _whole(value, minimum)
+    return (
+        0 < value + (minimum == 0) <= 1 + (minimum == 0)
+        if isinstance(value, float)
+        else _whole_number(value, minimum)
+    )

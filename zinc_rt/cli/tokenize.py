@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.terminal import Column
@@ -50,7 +50,7 @@ def _tokenize(arguments: argparse.Namespace) -> int:
     from zinc_rt.model.tokenizer import Tokenizer
 
     check_writable(report=arguments.json)
-    report = begin(Report("tokenize"), arguments)
+    report = start_report(Report("tokenize"), arguments)
     gguf = read_gguf(arguments.model)
     tokenizer = Tokenizer.from_metadata(gguf.metadata)
     for warning in tokenizer.warnings:
@@ -62,7 +62,8 @@ def _tokenize(arguments: argparse.Namespace) -> int:
         print(",".join(map(str, ids)), file=out)
     else:
         rows = [
-            (id, _shown(tokenizer.piece_bytes(id)), "(special)" if tokenizer.is_special(id) else "") for id in ids
+            (id, _printable_piece(tokenizer.piece_bytes(id)), "(special)" if tokenizer.is_special(id) else "")
+            for id in ids
         ]
         terminal.table([Column("id", right=True, width=8), "piece", Column("", key="kind")], rows, out)
         terminal.show(f"{len(ids)} tokens", out=out)
@@ -76,10 +77,10 @@ def _tokenize(arguments: argparse.Namespace) -> int:
             "parse_special": arguments.parse_special,
             "tokenizer": tokenizer.model,
         }
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
-def _shown(piece: bytes) -> str:
+def _printable_piece(piece: bytes) -> str:
     """Format a token in quotes, so that spaces are visible, with incomplete characters as \\xNN."""
     return f"'{printable(piece.decode('utf-8', 'backslashreplace'))}'"
 

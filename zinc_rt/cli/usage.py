@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
 
@@ -72,12 +72,12 @@ def _usage(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.terminal import number, show, table
-    from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+    from zinc_rt.sched.usage.database import UNREADABLE, input_error, open_to_read
     from zinc_rt.sched.usage.latency import quality, reported, without_latencies
     from zinc_rt.sched.usage.query import END, find_usage
 
     check_writable(report=arguments.json)
-    report = begin(Report("usage"), arguments)
+    report = start_report(Report("usage"), arguments)
     first = _minute(arguments.first, "--from", 0)
     before = _minute(arguments.before, "--to", END)
     if first >= before:
@@ -88,7 +88,7 @@ def _usage(arguments: argparse.Namespace) -> int:
         try:
             usage = find_usage(database, first_minute=first, before_minute=before, group_by=words)
         except UNREADABLE as error:
-            raise as_input_error(path, error) from error
+            raise input_error(path, error) from error
     out = output_stream(arguments)
     rows = [
         [
@@ -113,7 +113,7 @@ def _usage(arguments: argparse.Namespace) -> int:
         "device": usage.device,
     }
     show(_verdict(usage, report.results), out=out)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _balance(usage: UsageFound, *, whole: bool) -> list[Result]:

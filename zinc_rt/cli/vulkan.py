@@ -76,20 +76,20 @@ def _compile(arguments: argparse.Namespace) -> int:
 
 
 def _write(sources: list[GlslSource]) -> int:
-    from zinc_rt.host.files import write_whole
+    from zinc_rt.host.files import write_atomically
     from zinc_rt.kernels.spirv.compile import compile_source
 
-    compiled, refused = _compiled(sources, compile_source)
+    compiled, refused = _compile_each(sources, compile_source)
     for source, data in compiled:
-        write_whole(source.built, partial(_put, data))
+        write_atomically(source.built, partial(_write_file, data))
         terminal.show(f"wrote  {source.built.name}: {len(data)} bytes")
-    _say(refused)
+    _print_errors(refused)
     good = f"{len(compiled)} of {len(sources)} kernels compiled"
     terminal.show(f"FAIL  {good}" if refused else f"PASS  {good}")
     return ZincError.exit_code if refused else 0
 
 
-def _put(data: bytes, file: BinaryIO) -> None:
+def _write_file(data: bytes, file: BinaryIO) -> None:
     file.write(data)
 
 
@@ -106,8 +106,8 @@ def _check(sources: list[GlslSource], *, orphans: bool) -> int:
             terminal.show(f"{source.built.name}: {remark}")
     old = [source for source in sources if stale(source)]
     if available():
-        compiled, refused = _compiled([source for source in there if source not in old], build)
-        _say(refused)
+        compiled, refused = _compile_each([source for source in there if source not in old], build)
+        _print_errors(refused)
         old += [source for source, data in compiled if source.built.read_bytes() != data]
         bad += len(refused)
     for source in old:
@@ -130,12 +130,12 @@ def _check(sources: list[GlslSource], *, orphans: bool) -> int:
     return 1 if bad else 0
 
 
-def _say(refused: list[ZincError]) -> None:
+def _print_errors(refused: list[ZincError]) -> None:
     for error in refused:
         print(error, file=sys.stderr)
 
 
-def _compiled(
+def _compile_each(
     sources: list[GlslSource], how: Callable[[GlslSource], bytes]
 ) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
     """Compile each source; return the modules and the errors. Raise NothingRan without the compiler."""

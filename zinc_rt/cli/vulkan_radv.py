@@ -47,10 +47,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def compile_radv(arguments: argparse.Namespace) -> int:
     """Return 0 if every container was written, or with --check is up to date; otherwise 1."""
     from zinc_rt.backends.vulkan.radv import compile_modules
-    from zinc_rt.host.files import write_whole
+    from zinc_rt.host.files import write_atomically
     from zinc_rt.kernels.zrt import write_zrt
 
-    requested, orphans = _requested(arguments)
+    requested, orphans = _requested_kernels(arguments)
     for path in orphans:
         terminal.show(f"orphan  {path.name}: no module {path.stem}.spv")
     if not requested:
@@ -71,10 +71,10 @@ def compile_radv(arguments: argparse.Namespace) -> int:
         rows.append(_row(zrt, len(findings), len(remarks)))
         for finding in findings:
             terminal.show(f"{kernel.name} {finding.sentence()}")
-        if findings or (arguments.check and not _is_same(kernel.output, zrt)):
+        if findings or (arguments.check and not _is_unchanged(kernel.output, zrt)):
             bad.add(kernel.name)
         elif not arguments.check:
-            write_whole(kernel.output, partial(_put, write_zrt(zrt)))
+            write_atomically(kernel.output, partial(_write_file, write_zrt(zrt)))
     figures = ("VGPRs", "LDS", "waves", "bytes", "findings", "remarks")
     terminal.show(Table(["kernel", *(Column(figure, right=True) for figure in figures)], rows))
     state = "up to date" if arguments.check else "compiled"
@@ -83,7 +83,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     return int(bool(bad or orphans))
 
 
-def _is_same(path: Path, zrt: Zrt) -> bool:
+def _is_unchanged(path: Path, zrt: Zrt) -> bool:
     """Return whether a committed container equals this one; print it otherwise."""
     from zinc_rt.kernels.zrt import write_zrt
 
@@ -93,7 +93,7 @@ def _is_same(path: Path, zrt: Zrt) -> bool:
     return same
 
 
-def _requested(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
+def _requested_kernels(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
     """Return the modules to compile and, if none is named, the containers without a module."""
     from zinc_rt.kernels.radv.container import module_hash
     from zinc_rt.kernels.radv.table import BUILT
@@ -142,7 +142,7 @@ def _container(
     return zrt, [finding for finding in findings if finding not in remarks], remarks
 
 
-def _put(data: bytes, file: BinaryIO) -> object:
+def _write_file(data: bytes, file: BinaryIO) -> object:
     return file.write(data)
 
 

@@ -143,7 +143,7 @@ class Answer:
             self.text += self.text_out.close() if self.text_out is not None else ""
 
     @property
-    def told(self) -> bool:
+    def end_delivered(self) -> bool:
         """Return whether the end has been delivered."""
         return self._shown[2]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from zinc_rt.host import files
 from zinc_rt.host.errors import InputError, OutputError, ZincError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.kmd.discover import Gpu
 from zinc_rt.kmd.driver import Driver, folder_names
 from zinc_rt.kmd.render_node import RenderNode
@@ -139,14 +139,14 @@ def write(
         "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "setup": setup,
     }
-    with _alone(path):
+    with _lock_record(path):
         try:
             rows = read(path)
         except InputError:
             rows = []  # a damaged record proves nothing, and is replaced
         rows = [row for row in rows if (row["setup"], row["tier"]) != (setup, tier)] + [row]
         body = {"schema": SCHEMA, "rows": [{**row, "setup": asdict(row["setup"])} for row in rows]}
-        write_whole(path, lambda file: file.write((json.dumps(body, indent=1) + "\n").encode()))
+        write_atomically(path, lambda file: file.write((json.dumps(body, indent=1) + "\n").encode()))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _lock_record(path: Path) -> Iterator[None]:
     """Hold the file's lock: two cards may be probed at once."""
     import fcntl  # GPU tiers need Linux; this room is read elsewhere too
 

@@ -72,7 +72,7 @@ class Choice:
 ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
 
 
-def not_a_gpus(device: Device) -> str:
+def non_gpu_reason(device: Device) -> str:
     """Return why a speed measured on this device is not a GPU speed, or "" if it may be."""
     return SIMULATED if device.simulated else IN_SOFTWARE if device.software else ""
 
@@ -134,7 +134,7 @@ def choose_tier(
     if row is None or not (row.simulable or row.lists_devices):
         require_gpu(device)
     if asked != "auto":
-        return _asked(*registry.parse(asked), device, simulate, unchecked, options)
+        return _requested_choice(*registry.parse(asked), device, simulate, unchecked, options)
     passed_over: list[str] = []
     for row in registry.preferred():
         if not row.computes(ordering):
@@ -144,7 +144,7 @@ def choose_tier(
             return _simulated_choice(row, "the first choice", "", options)
         probe = _probe(row, device, unchecked)
         if probe.usable:
-            text = "; ".join([*passed_over, probe.why, *_beside(row, device)])
+            text = "; ".join([*passed_over, probe.why, *_unused_gpus(row, device)])
             return Choice(row, f"{row.tier}: {text}", gpu=probe.gpu, unchecked=probe.unchecked)
         passed_over.append(f"not {row.tier}: {probe.why}")
     raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
@@ -162,7 +162,7 @@ def require_gpu(device: str) -> None:
         )
 
 
-def _asked(
+def _requested_choice(
     row: BackendSpec, kernel_set: str, device: str, simulate: bool, unchecked: bool, options: dict[str, Any]
 ) -> Choice:
     if row.lists_devices:
@@ -170,7 +170,7 @@ def _asked(
         if not probe.usable:
             raise UnsupportedError(f"tier {row.tier}: {probe.why}", next=probe.next)
         text = f"{row.tier}: asked for; {probe.why}"
-        return Choice(row, text, kernel_set=kernel_set, device=_which(device))
+        return Choice(row, text, kernel_set=kernel_set, device=_device_name(device))
     if not row.simulable:
         if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
             gpus = ", ".join(item.tier for item in registry.built() if item.simulable)
@@ -197,7 +197,7 @@ def _asked(
     return Choice(row, text, gpu=probe.gpu, kernel_set=kernel_set, unchecked=probe.unchecked)
 
 
-def _simulated(name: str | None) -> Availability:
+def _simulated_availability(name: str | None) -> Availability:
     """Whether models can run on a simulated chip; None: the default one."""
     from zinc_rt.sim.chips import chip
 
@@ -212,7 +212,7 @@ def _simulated(name: str | None) -> Availability:
 
 def _simulated_choice(row: BackendSpec, reason: str, kernel_set: str, options: dict[str, Any]) -> Choice:
     """Return the choice of a simulated device. Raises UnsupportedError for a chip without kernels."""
-    result = _simulated(options.get("chip"))
+    result = _simulated_availability(options.get("chip"))
     if not result.usable:
         raise UnsupportedError(result.why, next=result.next)
     return Choice(row, f"{row.tier}: {reason}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
@@ -222,24 +222,24 @@ def _probe(row: BackendSpec, device: str, unchecked: bool = False, chip: str | N
     if not row.built:
         return Availability(False, "is not built in this version", registry.use_built())
     if row.lists_devices:
-        return row.probe(Host(available_cores(), device=_which(device)))
+        return row.probe(Host(available_cores(), device=_device_name(device)))
     if row.simulable and device == "sim":
-        return _simulated(chip)
+        return _simulated_availability(chip)
     if row.simulable and device == "cpu":
         return Availability(False, "--device cpu")
     if row.simulable:
         driver = linux_driver()
         probe = row.probe(Host(available_cores(), driver, amd_gpus()))
-        return probe if driver is None else brought_up(row, driver, probe, unchecked)
+        return probe if driver is None else require_bring_up(row, driver, probe, unchecked)
     return row.probe(Host(available_cores()))
 
 
-def _which(device: str) -> str:
+def _device_name(device: str) -> str:
     """Of a tier that lists its devices: what --device says of them."""
     return device if device in ("hw", "cpu") else parse_device(device)[1]
 
 
-def _beside(taken: BackendSpec, device: str) -> list[str]:
+def _unused_gpus(taken: BackendSpec, device: str) -> list[str]:
     """What auto never takes, where it would run a GPU of this machine that the tier taken does not."""
     if taken.simulable or device != "auto" or not has_gpu():
         return []
@@ -258,7 +258,9 @@ def has_gpu() -> bool:
     return sys.platform != "linux" or bool(nodes)
 
 
-def brought_up(row: BackendSpec, driver: Driver, availability: Availability, unchecked: bool) -> Availability:
+def require_bring_up(
+    row: BackendSpec, driver: Driver, availability: Availability, unchecked: bool
+) -> Availability:
     """Return `availability`, marked unusable if it is a GPU on whose setup pm4-test has not passed with this tier,
     unless `unchecked`."""
     ready = [device for device in availability.devices if device.usable and device.gpu is not None]

@@ -190,7 +190,7 @@ class LLM(Answering):
                     fresh = [piece for answer in live if (piece := answer.piece()) is not None]
                     if not fresh:
                         self.step()
-                    live = [answer for answer in live if not answer.told]
+                    live = [answer for answer in live if not answer.end_delivered]
                     yield from fresh
             finally:
                 self._abandon([asked])

@@ -19,7 +19,7 @@ from zinc_rt.host.settings import Experts
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of
 from zinc_rt.mem.plan import plan_memory, size_bytes
-from zinc_rt.mem.residency import Residency, experts_of, place_weights, room_beside
+from zinc_rt.mem.residency import Residency, experts_of, place_weights, remaining_bytes
 from zinc_rt.model.builder import Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
@@ -39,21 +39,21 @@ def fit(
     largest step. Raises InputError if they do not fit, with the longest context and the most slots that
     would."""
     try:
-        return _placed(model, kernels, memory_bytes, tokens, rows, experts)
+        return _place_model(model, kernels, memory_bytes, tokens, rows, experts)
     except InputError as error:
         limits = model.limits
 
         def fits(other: SequenceLimits) -> bool:
             smaller = build_model(model.gguf, other, "prefill", overrides=overrides)
             try:
-                _placed(smaller, kernels, memory_bytes, tokens, rows, experts)
+                _place_model(smaller, kernels, memory_bytes, tokens, rows, experts)
             except InputError:
                 return False
             return True
 
         page = limits.page_tokens
-        pages = _most(limits.pages_per_slot - 1, lambda count: fits(replace(limits, ctx=count * page)))
-        slots = _most(limits.slots - 1, lambda count: fits(replace(limits, slots=count)))
+        pages = _largest_fitting(limits.pages_per_slot - 1, lambda count: fits(replace(limits, ctx=count * page)))
+        slots = _largest_fitting(limits.slots - 1, lambda count: fits(replace(limits, slots=count)))
         helps = [f"--ctx {pages * page} fits"] * bool(pages) + [f"--slots {slots} fits"] * bool(slots)
         raise InputError(error.message, next=", or ".join(helps) if helps else error.next) from None
 
@@ -71,7 +71,7 @@ def steps_of(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
     return tokens
 
 
-def _placed(
+def _place_model(
     model: Model, kernels: KernelSet, memory_bytes: int, tokens: int, rows: int, experts: Experts
 ) -> Residency:
     sizes = {name: kernels.packed_bytes(weight) for name, weight in model.weights.items()}
@@ -80,11 +80,11 @@ def _placed(
     if sum(sizes.values()) + states > memory_bytes // 2:  # else there is plainly enough
         sequences = min(model.limits.slots, tokens)
         plan = plan_memory(model.graph, capacity=capacity_of((tokens, sequences, rows)))
-        room = room_beside(plan, memory_bytes)
+        room = remaining_bytes(plan, memory_bytes)
     return place_weights(experts_of(model.graph), sizes, experts=experts, room_bytes=room)
 
 
-def _most(limit: int, fits: Callable[[int], bool]) -> int:
+def _largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
     """The largest count up to `limit` that fits; 0 where not even 1 does."""
     return bisect_left(range(1, limit + 1), True, key=lambda count: not fits(count))
 
@@ -126,7 +126,7 @@ def check_context_memory(
     raise UsageError(
         f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, this machine has "
         f"{_gib(memory.total)}, {_gib(memory.available)} of it free",
-        next=f"use a smaller --ctx: about {_rounded(maximum):,} tokens fit",
+        next=f"use a smaller --ctx: about {_round_down(maximum):,} tokens fit",
     )
 
 
@@ -147,7 +147,7 @@ def _gib(count: float) -> str:
     return f"{count / (1 << 30):,.1f} GiB"
 
 
-def _rounded(tokens: float) -> int:
+def _round_down(tokens: float) -> int:
     """The number, rounded down to two digits."""
     digits = max(0, len(str(int(tokens))) - 2)
     return int(tokens) // 10**digits * 10**digits

@@ -92,7 +92,7 @@ class ModelRunner:
 
     def _submit(self, plan: StepPlan) -> StepRunning:
         begun_ns = time.monotonic_ns()
-        self._sampler.learn(plan)
+        self._sampler.bind_slots(plan)
         if plan.copies:
             self._copier.copy(plan.copies)
         if self.runner.planned is not None:
@@ -187,4 +187,4 @@ class PageCopier:
         def make() -> OpGraph:
             return copy_graph(self._forward, caches(self._forward, self._tables[group]), name=name)
 
-        return block_of(self._runner.variants.between_steps(name, (1, ROWS, 1), make))
+        return block_of(self._runner.variants.copy_variant(name, (1, ROWS, 1), make))

@@ -55,10 +55,10 @@ def prefill_gate(engine: Engine) -> list[str]:
     reasons = []
     if engine.limits.ctx < 2:
         reasons.append(f"the context of {engine.limits.ctx} token is too short for a step with two tokens")
-    return reasons + _refused(engine, "prefill")
+    return reasons + _missing_kernels(engine, "prefill")
 
 
-def _refused(engine: Engine, stage: Stage) -> list[str]:
+def _missing_kernels(engine: Engine, stage: Stage) -> list[str]:
     """What of a stage's graph the tier has no kernel for."""
     graph, reasons = engine.graph(stage), []
     kernels, ordering = engine.backend.kernels, engine.backend.ordering
@@ -113,7 +113,7 @@ def prepare(
 def _require_kernels(engine: Engine, mode: Mode | str) -> None:
     if mode == "off" or not (reasons := prefill_gate(engine)):
         return
-    token_by_token = not _refused(engine, "decode")
+    token_by_token = not _missing_kernels(engine, "decode")
     raise UnsupportedError(
         "one-pass prefill is unavailable:" + "\n  ".join(reasons),
         next="ZINC_BATCHED_PREFILL=off" if token_by_token else "--tier t_cpu, which runs every model",

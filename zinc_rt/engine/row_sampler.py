@@ -24,7 +24,7 @@ from zinc_rt.model.sample_graph import (
     RECORD_TABLE,
     RING,
     SampleForm,
-    late_draw,
+    late_draw_graph,
 )
 from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -53,14 +53,14 @@ class RowSampler:
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
         self._bias_value = np.zeros((len(records), BIASES), np.float32)
 
-    def learn(self, plan: StepPlan) -> None:
+    def bind_slots(self, plan: StepPlan) -> None:
         """Record the sampling state of a step's newly bound slots."""
         if not plan.bound:
             return
         self._stored.difference_update(plan.bound)
         self._bind(np.array(plan.bound))
         for slot, tokens in plan.counts_of.items():
-            self._to_count[slot] = self._counted(tokens, int(self._records["prompt_len"][slot]))
+            self._to_count[slot] = self._count_tokens(tokens, int(self._records["prompt_len"][slot]))
         for slot, bias in plan.bias_of.items():
             ids = sorted(bias)
             self._bias_id[slot, : len(ids)] = ids
@@ -72,7 +72,7 @@ class RowSampler:
             return self._greedy
         rows = plan.row_slot[: plan.rows]
         flags = self._records["flags"][rows]
-        if not _samples(flags).any():
+        if not _needs_sampling(flags).any():
             min_token = self._records["min_tokens"][rows]
             if not min_token.any():
                 return self._greedy
@@ -107,8 +107,8 @@ class RowSampler:
     def late(self, plan: StepPlan) -> StepBlock:
         """Return a filled block of the graph that draws a plan's rows from the logits that earlier steps kept."""
         form = self.form(plan)
-        key = (1, 1, _room(plan.rows, len(self._records)))
-        block = block_of(self._runner.variants.between_steps("late", key, lambda: late_draw(form), form=form))
+        key = (1, 1, _round_up_count(plan.rows, len(self._records)))
+        block = block_of(self._runner.variants.copy_variant("late", key, lambda: late_draw_graph(form), form=form))
         block.counts[:] = 0
         block.counts[2] = plan.rows
         self.fill(block, plan)
@@ -164,7 +164,7 @@ class RowSampler:
         if (asked >= 0) + biased + (masked > 0) > 1:
             asked, biased, masked = (TOPS[-1] if asked >= 0 else -1), True, slots
         top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
-        masks = _room(masked, slots) if masked else 0
+        masks = _round_up_count(masked, slots) if masked else 0
         ends = len(self._end_ids)
         return SampleForm(
             self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, mask_rows=masks, top=top, ends=ends
@@ -174,7 +174,7 @@ class RowSampler:
         """Read the records of newly bound slots: what the ring delivers for them, and which of them need more than
         the most likely token."""
         self._ring.bind(slots, self._records)
-        sampling = _samples(self._records["flags"][slots]) | (self._records["min_tokens"][slots] > 0)
+        sampling = _needs_sampling(self._records["flags"][slots]) | (self._records["min_tokens"][slots] > 0)
         self._sampling.difference_update(slots[~sampling].tolist())
         self._sampling.update(slots[sampling].tolist())
 
@@ -201,19 +201,19 @@ class RowSampler:
             row[index] = at
             mask[at] = 0 if index in late else plan.mask_of[int(rows[index])]
 
-    def _counted(self, tokens: np.ndarray, prompt: int) -> np.ndarray:
+    def _count_tokens(self, tokens: np.ndarray, prompt: int) -> np.ndarray:
         counts = np.bincount(tokens[prompt:], minlength=self._vocab).astype(np.uint32)
         counts[tokens[:prompt]] |= IN_PROMPT
         return counts.view(np.int32)
 
 
-def _samples(flags: np.ndarray) -> np.ndarray:
+def _needs_sampling(flags: np.ndarray) -> np.ndarray:
     """Return which records need more than the most likely token, whatever the position, bool."""
     needs: np.ndarray = flags & (NEEDS_SAMPLING | SlotFlag.GREEDY) != SlotFlag.GREEDY
     return needs
 
 
-def _room(count: int, maximum: int) -> int:
+def _round_up_count(count: int, maximum: int) -> int:
     """Return the smallest size of at least `count`, of a few sizes up to `maximum`."""
     size = 1
     while size < count:

@@ -19,12 +19,12 @@ from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
-from zinc_rt.lower import planned, refusal
+from zinc_rt.lower import plan_graph, refusal
 from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
-from zinc_rt.model.sample_graph import SampleForm, sampled
+from zinc_rt.model.sample_graph import SampleForm, add_sampling
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
 MAX_GRAPHS = 32  # stages, sampling or not, tapped or not, with values injected or not; copies, late draws
@@ -94,7 +94,7 @@ class Variants:
         self._resident: Resident | None = None
         self._experts: Experts = options.settings.experts
         self.residency: Residency | None = None  # once weights are resident, on a tier with memory of its own
-        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._free_graph)
         self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
         self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
@@ -113,12 +113,12 @@ class Variants:
         )
 
     @contextmanager
-    def anew(self, store: GraphStore | None = None, *, tapped: bool = False) -> Iterator[StoredGraphs | None]:
+    def rebuilt(self, store: GraphStore | None = None, *, tapped: bool = False) -> Iterator[StoredGraphs | None]:
         """Within the block, build variants anew on the same weights and state: from `store`, or plan them;
         `tapped`: see `get`. They are freed at its end, and the earlier ones are in use again."""
         before = self._built, self._run, self._fitting, self._graphs, self.stored, self.tap_always
         self._built, self._run, self._fitting, self.tap_always = {}, {}, {}, tapped
-        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._free_graph)
         self.stored = None if store is None else self._stored_in(store)
         try:
             yield self.stored
@@ -147,7 +147,7 @@ class Variants:
         """Return the model's device memory; weights are uploaded with the first variant."""
         if self._resident is None:
             model = self.model("prefill")
-            self.residency = self._placed(model)
+            self.residency = self._place_weights(model)
             self._resident = Resident(
                 self.backend,
                 model.weights,
@@ -157,7 +157,7 @@ class Variants:
             )
         return self._resident
 
-    def _placed(self, model: Model) -> Residency | None:
+    def _place_weights(self, model: Model) -> Residency | None:
         """Where the weights are to lie; None on a tier without memory of its own. Raises InputError where they do
         not fit, UsageError for experts in host memory on a tier that has them there or nowhere."""
         memory_bytes = self.backend.device.memory_bytes
@@ -206,9 +206,9 @@ class Variants:
         """The smallest capacity. More entries than tokens and sequences make, as when a cached prefix is bound,
         have room for the whole table. Raises UsageError for more than the largest variant takes."""
         limits = self.limits
-        room = _least(self._capacities, max(tokens, sequences))
+        room = _least_capacity(self._capacities, max(tokens, sequences))
         if limits.rows is None:
-            most_rows = min(room, _least(self._capacities, rows))
+            most_rows = min(room, _least_capacity(self._capacities, rows))
         else:
             most_rows = min(room, limits.rows)
             if rows > limits.rows:
@@ -231,9 +231,9 @@ class Variants:
         in this form; None: it only finds the most likely tokens. `tapped`: all values of the unfused graph are
         kept, and no activation shares memory, so all can be read after a replay."""
         built = Built(stage, form, inject, tapped or self.tap_always, self.timed)
-        return self._get(built, key, lambda: self._rewritten(stage, built))
+        return self._get(built, key, lambda: self._build_graph(stage, built))
 
-    def between_steps(
+    def copy_variant(
         self, name: str, key: tuple[int, ...], make: Callable[[], ir.OpGraph], *, form: SampleForm | None = None
     ) -> Variant:
         """Return the variant of a graph that runs between steps over the model's state, such as a copy of pages.
@@ -252,7 +252,7 @@ class Variants:
             del table[key]
             self._fitting.clear()
 
-        def made() -> Graph:
+        def make_graph() -> Graph:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
         stored = None if built.inject or built.tapped or built.timed else self.stored
@@ -262,33 +262,33 @@ class Variants:
         graph = self._run[built]
         if stored:
             resident = self.resident
-            program = stored.program(what, key, lambda: planned(resident.lowered(graph, key)))
-            table[key] = resident.place(program, key, self._graphs.get(built, made))
+            program = stored.program(what, key, lambda: plan_graph(resident.lowered(graph, key)))
+            table[key] = resident.place(program, key, self._graphs.get(built, make_graph))
         else:
-            replays = self._graphs.get(built, made)
+            replays = self._graphs.get(built, make_graph)
             table[key] = self.resident.build(graph, key, replays, tapped=built.tapped, timed=self.timed)
         return table[key]
 
-    def _rewritten(self, stage: Stage, built: Built) -> ir.OpGraph:
+    def _build_graph(self, stage: Stage, built: Built) -> ir.OpGraph:
         """The graph as a variant runs it. The model's own was verified when it was built."""
         graph = self.graph(stage, built.inject)
         if built.form is not None:
-            graph = sampled(graph, built.form)
+            graph = add_sampling(graph, built.form)
         if not built.tapped:
-            graph = self.as_run(graph)
+            graph = self.fused(graph)
         if graph is not self.model(stage).graph:
             verify(graph)
         return graph
 
-    def as_run(self, graph: ir.OpGraph) -> ir.OpGraph:
+    def fused(self, graph: ir.OpGraph) -> ir.OpGraph:
         """Return the graph with the fused kernels that apply when its values are not observed."""
-        return fuse(graph, self._answers) if self.backend.kernels.fuses else graph
+        return fuse(graph, self._has_kernel) if self.backend.kernels.fuses else graph
 
-    def _answers(self, node: ir.Node, graph: ir.OpGraph) -> bool:
+    def _has_kernel(self, node: ir.Node, graph: ir.OpGraph) -> bool:
         """Whether the backend's kernels run a node."""
         return refusal(node, graph, self.backend.kernels.entries, self.backend.ordering) is None
 
-    def _dropped(self, built: Any, graph: Graph) -> None:
+    def _free_graph(self, built: Any, graph: Graph) -> None:
         """Give back what was built for a graph that made room for another."""
         del self._run[built]
         for variant in self._built.pop(built).values():
@@ -302,7 +302,7 @@ class Variants:
         self._built.clear()
         self._run.clear()
         self._fitting.clear()
-        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._free_graph)
 
     def ran(self) -> list[Variant]:
         """Return the built variants that completed a replay."""
@@ -332,7 +332,7 @@ def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
     return tuple(sorted(tokens for tokens in wanted if tokens <= limits.step_tokens))
 
 
-def _least(capacities: tuple[int, ...], count: int) -> int:
+def _least_capacity(capacities: tuple[int, ...], count: int) -> int:
     """The smallest capacity that holds so many. Raises UsageError for more than the largest."""
     for capacity in capacities:
         if capacity >= count:

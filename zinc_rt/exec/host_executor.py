@@ -117,7 +117,7 @@ class HostExecutor:
                 while (taken := self._take()) is None:
                     if self._closed:
                         return
-                    self._changed.wait(FOREIGN_POLL_SECONDS if self._waits_on_foreign() else None)
+                    self._changed.wait(FOREIGN_POLL_SECONDS if self._has_foreign_wait() else None)
                 stream, job = taken
                 self._running.add(stream)
             error = _outcome(job)
@@ -144,7 +144,7 @@ class HostExecutor:
             del self._queues[stream]
         return stream, job
 
-    def _waits_on_foreign(self) -> bool:
+    def _has_foreign_wait(self) -> bool:
         return any(
             not fence.done() and fence not in self._own
             for queue in self._queues.values()

@@ -25,7 +25,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.strip("\n").split("\n\n")
-        return "\n\n".join(_paragraph(textwrap.indent(paragraph, indent), width) for paragraph in paragraphs)
+        return "\n\n".join(_wrap_paragraph(textwrap.indent(paragraph, indent), width) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 after an error message, a suggestion if there is one, and the command for help; after
         `raise_errors`, raise UsageError with the same text."""
-        text, advice = f"{self.prog}: {_reworded(message)}", f"{self.prog} --help"
+        text, advice = f"{self.prog}: {_reword_message(message)}", f"{self.prog} --help"
         if self.raises:
             raise UsageError(text, next=advice)
         self.exit(2, f"{text}\n  next: {advice}\n")
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         taken, left = super().parse_known_args(args, namespace)
         words = [] if self.most_models == 0 else [word for word in left if not word.startswith("-")]
         if others := [word for word in left if word not in words]:
-            self.error(self._not_taken(others[0]))
+            self.error(self._unknown_argument(others[0]))
         if self.most_models != 0:
             first = getattr(taken, MODELS)
             self._take_models(taken, [*([first] if isinstance(first, str) else first or []), *words])
@@ -85,21 +85,23 @@ class Parser(argparse.ArgumentParser):
         if self.needs_model and taken.model is None:
             self.error("no model given: name a GGUF file")
 
-    def _not_taken(self, word: str) -> str:
+    def _unknown_argument(self, word: str) -> str:
         if not word.startswith("-"):
             return f"{word}: a word too many"
         flag = word.partition("=")[0]
-        return f"no option {flag}{meant(flag, self._option_string_actions)}"
+        return f"no option {flag}{suggest_word(flag, self._option_string_actions)}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
-        near = meant(str(value), choices)
-        raise argparse.ArgumentError(action, f"no {value!r}{near or ':'} {_listed(choices, bracket=bool(near))}")
+        near = suggest_word(str(value), choices)
+        raise argparse.ArgumentError(
+            action, f"no {value!r}{near or ':'} {_format_choices(choices, bracket=bool(near))}"
+        )
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def suggest_word(word: str, known: Iterable[str]) -> str:
     """Return `: did you mean X?` with the nearest known word, or an empty string."""
     import difflib  # imported late: only errors need it
 
@@ -116,11 +118,11 @@ def add_models(parser: argparse.ArgumentParser, *, required: bool = True, severa
     parser.add_argument("-m", "--model", metavar="FILE", help="the model, given as an option")
 
 
-def _listed(choices: Sequence[str], *, bracket: bool) -> str:
+def _format_choices(choices: Sequence[str], *, bracket: bool) -> str:
     return f"({', '.join(choices)})" if bracket else f"one of {', '.join(choices)}"
 
 
-def _reworded(message: str) -> str:
+def _reword_message(message: str) -> str:
     text = message.removeprefix("argument ")
     if match := _INVALID.search(text):
         kind, value = match.groups()
@@ -128,15 +130,15 @@ def _reworded(message: str) -> str:
     return text
 
 
-def _paragraph(text: str, width: int) -> str:
+def _wrap_paragraph(text: str, width: int) -> str:
     lines = text.splitlines()
     prose = not any(line.startswith(" ") or "  " in line for line in lines)
     if prose and any(len(line) > width for line in lines):
         return textwrap.fill(" ".join(lines), width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(_folded(line, width) for line in lines)
+    return "\n".join(_fold_line(line, width) for line in lines)
 
 
-def _folded(line: str, width: int) -> str:
+def _fold_line(line: str, width: int) -> str:
     if len(line) <= width:
         return line
     words = line.lstrip()
@@ -148,7 +150,7 @@ def _folded(line: str, width: int) -> str:
         comment = textwrap.fill(
             words[gap.end() :].lstrip("# "), width, initial_indent=prefix, subsequent_indent=prefix
         )
-        return f"{_folded(indent + words[: gap.start()], width)}\n{comment}"
+        return f"{_fold_line(indent + words[: gap.start()], width)}\n{comment}"
     hanging = indent + " " * (4 if example else gap.end() if gap is not None and gap.end() <= width // 2 else 0)
     lines = textwrap.wrap(
         line, width - 2 * example, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 
 Entry = dict[str, Any]
 
@@ -23,7 +23,7 @@ def document(entries: Iterable[Entry], other: Entry) -> Entry:
 
 def write_chrome(content: Entry, path: str | os.PathLike[str]) -> None:
     """Write the file atomically. Raise OutputError with the reason."""
-    write_whole(path, lambda file: file.write(json.dumps(content).encode()))
+    write_atomically(path, lambda file: file.write(json.dumps(content).encode()))
 
 
 def process_name(name: str, thread: int | None = None) -> Entry:

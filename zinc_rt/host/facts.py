@@ -66,18 +66,18 @@ class Fact:
         """The first part of the id: chip, kernel, ioctl, packet, sdma; rule for an id without parts."""
         return self.id.partition("/")[0] if "/" in self.id else "rule"
 
-    def met_by(self, marks: Collection[str]) -> bool:
-        return any(all(_met(part, marks) for part in pattern.split(" + ")) for pattern in self.marks)
+    def matches(self, marks: Collection[str]) -> bool:
+        return any(all(_matches_mark(part, marks) for part in pattern.split(" + ")) for pattern in self.marks)
 
 
-def told(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+def report_rows(facts: Iterable[Fact]) -> list[dict[str, Any]]:
     """Return the entries for a report's details, under "assumptions"."""
     return [
         {"id": row.id, "says": row.says, "where": row.where, "settled_by": list(row.settled_by)} for row in facts
     ]
 
 
-def leaning(ids: Sequence[str]) -> str:
+def dependency_suffix(ids: Sequence[str]) -> str:
     """Return the suffix of a verdict that lists the assumptions it depends on; empty if there are none."""
     if not ids:
         return ""
@@ -85,7 +85,7 @@ def leaning(ids: Sequence[str]) -> str:
     return f", depends on {len(ids)} unverified assumption{'s' * (len(ids) > 1)}: {shown}"
 
 
-def _met(pattern: str, marks: Collection[str]) -> bool:
+def _matches_mark(pattern: str, marks: Collection[str]) -> bool:
     return pattern in marks or ("*" in pattern and any(fnmatchcase(mark, pattern) for mark in marks))
 
 
@@ -105,10 +105,10 @@ def fact(id: str) -> Fact:
     return row
 
 
-def leaned_on(marks: Iterable[str]) -> tuple[Fact, ...]:
+def assumed_facts(marks: Iterable[str]) -> tuple[Fact, ...]:
     """Return the assumed rows for the marks of a device, in the table's order."""
     seen = frozenset(marks)
-    return tuple(item for item in table().values() if item.assumed and item.met_by(seen))
+    return tuple(item for item in table().values() if item.assumed and item.matches(seen))
 
 
 def read_table(path: Path) -> Mapping[str, Fact]:
@@ -144,7 +144,7 @@ def _fact_of_rule(rule: SanitizerRule) -> Fact:
         rule.where,
         other=rule.other,
         settled_by=rule.settled_by,
-        marks=_own_mark(rule.id),
+        marks=_default_mark(rule.id),
         code=rule.code,
     )
 
@@ -157,7 +157,7 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
         )
     if row["from"] not in ORIGINS:
         raise InputError(f"{where}: from {row['from']!r}, expected one of {', '.join(ORIGINS)}")
-    settled = _words(row.get("settled", ()))
+    settled = _value_text(row.get("settled", ()))
     if row["from"] == "assumed" and not settled:
         raise InputError(
             f"{where}: an assumed row says what would settle it", next="settled: a probe, or a sentence"
@@ -170,17 +170,17 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
         row.get("value"),
         tuple(row.get("or", ())),
         settled,
-        _words(row.get("marks", ())) or _own_mark(id),
+        _value_text(row.get("marks", ())) or _default_mark(id),
         str(row.get("code", "")),
         row.get("versions", {}),
     )
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _value_text(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
-def _own_mark(id: str) -> tuple[str, ...]:
+def _default_mark(id: str) -> tuple[str, ...]:
     """Return the default mark of a row without marks: ioctl/X the call, chip/K/... that chip, a rule its
     finding."""
     kind, slash, rest = id.partition("/")

@@ -1,4 +1,4 @@
-"""File locks: `hold` and `holder` for any file, `take`, `give_back` and `held` for a GPU.
+"""File locks: `hold` and `holder` for any file, `take`, `give_back` and `hold_gpu` for a GPU.
 
 Two programs that probe or compute on one card affect each other's results, and a hang stops both. The lock of a
 GPU is named after its render node and contains its owner's pid. Simulated devices need no lock.
@@ -29,7 +29,7 @@ def hold(path: Path) -> int:
     fd = _open(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _sign(fd)
+        _write_owner(fd)
     except BaseException:
         os.close(fd)
         raise
@@ -67,7 +67,7 @@ def _open(path: Path) -> int:
     raise OSError(0, "it comes and goes", str(path))
 
 
-def _sign(fd: int) -> None:
+def _write_owner(fd: int) -> None:
     text = json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)})
     with suppress(OSError):  # opened for reading only: /proc/locks still knows the holder
         os.ftruncate(fd, 0)
@@ -79,12 +79,12 @@ class GpuBusy(ZincError):
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldLock:
     fd: int
     users: int
 
 
-_held: dict[Path, _Held] = {}
+_held_locks: dict[Path, _HeldLock] = {}
 """Locks by file. They are shared within the process, because flock would reject a second backend in it."""
 
 
@@ -94,8 +94,8 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
     Raise GpuBusy naming the owner, and OutputError if no lock can be created.
     """
     path = (folder or files.lock_folder()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
-    if path in _held:
-        _held[path].users += 1
+    if path in _held_locks:
+        _held_locks[path].users += 1
         return path
     try:
         fd = hold(path)
@@ -105,21 +105,21 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
         ) from None
     except OSError as error:
         raise OutputError(f"{path}: cannot make the GPU's lock: {error.strerror}") from error
-    _held[path] = _Held(fd, 1)
+    _held_locks[path] = _HeldLock(fd, 1)
     return path
 
 
 def give_back(path: Path) -> None:
     """Release a lock, once for each take. The last call unlocks it."""
-    held = _held[path]
+    held = _held_locks[path]
     held.users -= 1
     if not held.users:
-        del _held[path]
+        del _held_locks[path]
         os.close(held.fd)  # not LOCK_UN: a child that was forked meanwhile still uses the GPU
 
 
 @contextmanager
-def held(gpu: str) -> Iterator[None]:
+def hold_gpu(gpu: str) -> Iterator[None]:
     path = take(gpu)
     try:
         yield

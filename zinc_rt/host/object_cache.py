@@ -49,7 +49,7 @@ class ObjectCache:
         except OSError:
             return None
         payload = content[len(MAGIC) + 32 :]
-        return payload if _is_whole(content, payload) else None
+        return payload if _is_complete(content, payload) else None
 
     def mapped(self, key: str) -> memoryview | None:
         """Map the data instead of reading it; None if there is no file. Raise InputError with the reason if its
@@ -75,7 +75,7 @@ class ObjectCache:
         payload = content[len(MAGIC) + 32 :]
         if content[: len(MAGIC)] != MAGIC:
             raise InputError(f"it does not begin with {MAGIC!r}")
-        if not _is_whole(content, payload):
+        if not _is_complete(content, payload):
             raise InputError("the checksum does not match: it is damaged or incomplete")
         return payload
 
@@ -111,7 +111,7 @@ class ObjectCache:
                     file.unlink(missing_ok=True)
 
 
-def _is_whole(content: bytes | memoryview, payload: bytes | memoryview) -> bool:
+def _is_complete(content: bytes | memoryview, payload: bytes | memoryview) -> bool:
     return (
         content[: len(MAGIC)] == MAGIC
         and hashlib.sha256(payload).digest() == content[len(MAGIC) : len(MAGIC) + 32]

@@ -63,7 +63,7 @@ def _cpus(text: str) -> tuple[int, ...]:
     return tuple(cpus)
 
 
-def _one_of(**values: str) -> Callable[[str], str]:
+def _choice_parser(**values: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         return values[text]
 
@@ -123,21 +123,21 @@ KNOBS = (
     Knob(
         "ZINC_BATCHED_PREFILL",
         "batched_prefill",
-        _one_of(**{"0": "off", "off": "off", "1": "on", "on": "on", "validate": "validate"}),
+        _choice_parser(**{"0": "off", "off": "off", "1": "on", "on": "on", "validate": "validate"}),
         "off, on or validate",
         "prompt in one pass, token by token, or both compared",
     ),
     Knob(
         "ZINC_RT_GRAPH_CACHE",
         "graph_cache",
-        _one_of(off="off", on="on"),
+        _choice_parser(off="off", on="on"),
         "off or on",
         "keep planned graphs in the cache folder, and start from them (T1, T2, Vulkan)",
     ),
     Knob(
         EXPERTS,
         "experts",
-        _one_of(auto="auto", vram="vram", gtt="gtt"),
+        _choice_parser(auto="auto", vram="vram", gtt="gtt"),
         "auto, vram or gtt",
         "experts in VRAM, in host memory that the GPU reads over PCIe, or there as far as VRAM is full (T1, T2)",
     ),

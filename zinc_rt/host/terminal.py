@@ -69,7 +69,7 @@ class Table:
 
     def __str__(self) -> str:
         """The table in plain text of full width, as written to a pipe."""
-        return _drawn(self, None, colour=False)
+        return _render_table(self, None, colour=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def show(*parts: Part, out: TextIO | None = None) -> None:
         return
     screen = Screen.of(stream)
     for part in parts:
-        print(screen.drawn(part), file=stream, flush=True)
+        print(screen.render(part), file=stream, flush=True)
 
 
 def _show_formatted(parts: Sequence[Part], stream: TextIO) -> None:
@@ -119,7 +119,7 @@ def _show_formatted(parts: Sequence[Part], stream: TextIO) -> None:
             print(writer.text(*_plain_cells(part), headings=part.headings), file=stream, flush=True)
         else:
             lines = sys.stderr if stream is sys.stdout else stream
-            print(Screen.of(lines).drawn(part), file=lines, flush=True)
+            print(Screen.of(lines).render(part), file=lines, flush=True)
 
 
 def _plain_cells(shown: Table) -> tuple[list[str], list[bool], list[list[str]]]:
@@ -156,11 +156,11 @@ class Screen:
         width = columns or width or shutil.get_terminal_size().columns
         return cls(width if width >= NARROWEST else None, colour=not environ.get("NO_COLOR"))
 
-    def drawn(self, part: Part) -> str:
+    def render(self, part: Part) -> str:
         if isinstance(part, Page):
-            return "\n".join(map(self.drawn, part.parts))
+            return "\n".join(map(self.render, part.parts))
         if isinstance(part, Table):
-            return _drawn(part, self.width, colour=self.colour)
+            return _render_table(part, self.width, colour=self.colour)
         if self.width is None and not self.colour:
             return part
         return "\n".join(self._line(line) for line in part.split("\n"))
@@ -171,12 +171,12 @@ class Screen:
                 textwrap.wrap(
                     line,
                     self.width,
-                    subsequent_indent=" " * _hanging(line, self.width),
+                    subsequent_indent=" " * _hanging_indent(line, self.width),
                     break_long_words=False,
                     break_on_hyphens=False,
                 )
             )
-        return _rendered(styled(line), None, colour=True) if self.colour and line.strip() else line
+        return _render(styled(line), None, colour=True) if self.colour and line.strip() else line
 
 
 def is_terminal(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
@@ -247,7 +247,7 @@ def _is_copied(line: str) -> bool:
     return bool(words) and words[0] in COPIED
 
 
-def _hanging(line: str, width: int) -> int:
+def _hanging_indent(line: str, width: int) -> int:
     """Return the indentation of a wrapped line's continuation: the start of the text after its label."""
     match = _LABEL.match(line)
     indent = match.end() if match is not None else 0
@@ -258,7 +258,7 @@ def _column(column: str | Column) -> Column:
     return column if isinstance(column, Column) else Column(column)
 
 
-def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
+def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
     columns = [_column(column) for column in shown.columns]
     cells = [[printable(str(cell)) for cell in row] for row in shown.rows]
     heads = [column.name if shown.headings else "" for column in columns]
@@ -271,14 +271,14 @@ def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
         for natural_width, column in zip(natural, columns, strict=True)
     ]
     if width is None:
-        return _rendered(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
+        return _render(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
     leasts = [
-        _least(column, natural_width, [row[at] for row in cells], last=at == len(columns) - 1)
+        _least_width(column, natural_width, [row[at] for row in cells], last=at == len(columns) - 1)
         for at, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
     ]
     if sum(leasts) > room:
-        return _rendered(_list_of_rows(columns, cells, width), width, colour=colour)
+        return _render(_list_of_rows(columns, cells, width), width, colour=colour)
     roomy = [
         max(narrow, min(natural_width, LEAST_FOLDED))
         for narrow, natural_width in zip(leasts, natural, strict=True)
@@ -287,10 +287,10 @@ def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
     while sum(natural) > room:  # the widest gives way first
         at = max((at for at in range(len(natural)) if natural[at] > leasts[at]), key=natural.__getitem__)
         natural[at] -= 1
-    return _rendered(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
+    return _render(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
 
 
-def _least(column: Column, natural: int, cells: Sequence[str], *, last: bool) -> int:
+def _least_width(column: Column, natural: int, cells: Sequence[str], *, last: bool) -> int:
     """Return the minimum width of a column: its longest word, which may be broken only in the last column."""
     if column.right:
         return natural
@@ -362,7 +362,7 @@ def _longest_word(text: str) -> int:
     return max((_cells(word) for word in text.split()), default=0)
 
 
-def _rendered(drawn: Any, width: int | None, *, colour: bool) -> str:
+def _render(drawn: Any, width: int | None, *, colour: bool) -> str:
     """Return rich's output as text, so that the caller handles a closed pipe or a full disk."""
     from rich.console import Console
 

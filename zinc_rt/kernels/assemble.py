@@ -17,7 +17,7 @@ from zinc_rt.isa.elf import section_contents, symbol_values
 from zinc_rt.isa.target import DEFAULT_ARCH, default_target
 from zinc_rt.kernels.line_table import line_rows
 from zinc_rt.kernels.rows import repack
-from zinc_rt.kernels.sources import hash_of, read_source, with_includes
+from zinc_rt.kernels.sources import hash_sources, read_source, with_includes
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / default_target().kernels
@@ -95,7 +95,7 @@ def sources_of(path: Path) -> list[Source]:
 def source_hash(source: Source) -> bytes:
     """Return the SHA-256 over the names and bytes of a source and of everything it includes, in order of first
     mention, and over the text appended for a family's member."""
-    return hash_of(_files(source.path), source.invocation)
+    return hash_sources(_files(source.path), source.invocation)
 
 
 def _files(path: Path) -> list[Path]:
@@ -110,7 +110,7 @@ def _clang(source: Source) -> bytes:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, file in enumerate(files, 1):
-            marked = _marked(read_source(file).decode("utf-8", "replace"), number)
+            marked = _mark_source(read_source(file).decode("utf-8", "replace"), number)
             if number == 1:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation
@@ -143,7 +143,7 @@ def zig_command() -> list[str]:
     return [str(program)] if program.is_file() else [sys.executable, "-m", "ziglang"]
 
 
-def _marked(text: str, number: int) -> str:
+def _mark_source(text: str, number: int) -> str:
     """Return the source with a .loc before every line that may become code, also in macros. Without it the
     assembler records only the line that called the outermost macro."""
     lines = []

@@ -50,7 +50,7 @@ class Case:
     def text(self) -> str:
         """Format the case as one line, which `parse` reads."""
         parts = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
-        parts += [f"{name}={_spelt(value)}" for name, value in self.attrs.items()]
+        parts += [f"{name}={_format_value(value)}" for name, value in self.attrs.items()]
         for name in ("dtype", "vector", "values", "seed"):
             if (value := str(getattr(self, name))) != _DEFAULTS[name]:
                 parts.append(f"{name}={value}")
@@ -100,7 +100,7 @@ class Case:
         if "page_table" in argument:
             _hide_unwritten(self, argument)
         if self.attrs.get("disjoint"):
-            _keep_apart(argument, random)
+            _make_disjoint(argument, random)
         return tuple(argument.values())
 
     def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
@@ -157,7 +157,7 @@ def parse(text: str) -> Case:
             else "start the line with an opcode, for example ADD T=3 N=37",
         )
     op = Op[first]
-    parsed = _Found(op)
+    parsed = _CaseBuilder(op)
     for word in words:
         try:
             parsed.add(word)
@@ -172,7 +172,7 @@ def parse(text: str) -> Case:
     return case
 
 
-class _Found:
+class _CaseBuilder:
     """The parsed words of a line so far."""
 
     def __init__(self, op: Op) -> None:
@@ -199,7 +199,7 @@ class _Found:
             if attr.choices and self._attrs[name] not in attr.choices:
                 raise ValueError(f"expected one of {', '.join(map(str, attr.choices))}")
         elif name in _DEFAULTS:
-            self._words[name] = _checked(name, value)
+            self._words[name] = _check_value(name, value)
         elif name in SYMBOLS:
             self._room[name] = int(value)
         else:
@@ -220,7 +220,7 @@ class _Found:
         )
 
 
-def _checked(name: str, value: str) -> str:
+def _check_value(name: str, value: str) -> str:
     if name in ("dtype", "vector") and not is_dtype(value):
         raise ValueError("ggml has no type with that name")
     if name == "values" and value not in VALUES:
@@ -238,7 +238,7 @@ def _read(text: str, kind: type) -> Any:
     return kind(text)
 
 
-def _spelt(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -388,7 +388,7 @@ def weight(
 Rule = Callable[[tuple[int, ...], Mapping[str, int], np.random.Generator], np.ndarray]
 
 
-def _below(name: str) -> Rule:
+def _index_rule(name: str) -> Rule:
     """Return random numbers, distinct if there are enough."""
 
     def rule(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
@@ -401,7 +401,7 @@ def _below(name: str) -> Rule:
 
 def _choices(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return random experts. A token's experts are distinct if there are enough."""
-    return np.stack([_below("E")(shape[1:], names, random) for _ in range(shape[0])])
+    return np.stack([_index_rule("E")(shape[1:], names, random) for _ in range(shape[0])])
 
 
 def _sequence(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
@@ -487,20 +487,20 @@ def _token(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.G
 
 # Meaning of an index, by its port's name.
 INDEX: dict[str, Rule] = {
-    "token_id": _below("V"),
+    "token_id": _index_rule("V"),
     "position": _position,
-    "slot": _below("slots"),
+    "slot": _index_rule("slots"),
     "page_table": _pages,
     "sequence": _sequence,
-    "source": _below("slots"),
-    "target": _below("slots"),
+    "source": _index_rule("slots"),
+    "target": _index_rule("slots"),
     "ids": _choices,
-    "row": _below("T"),
+    "row": _index_rule("T"),
     "entry": _entries,
-    "row_slot": _below("slots"),
+    "row_slot": _index_rule("slots"),
     "record": _records,
     "token_counts": _token_counts,
-    "end_id": _below("V"),
+    "end_id": _index_rule("V"),
     "bias_id": _ascending,
     "mask": _bits,
     "mask_row": _row_or_none,
@@ -508,7 +508,7 @@ INDEX: dict[str, Rule] = {
 }
 
 
-def _keep_apart(given: dict[str, Operand], random: np.random.Generator) -> None:
+def _make_disjoint(given: dict[str, Operand], random: np.random.Generator) -> None:
     """Return sequences that continue from their own rows. Some start from a row that no sequence writes."""
     state, source, target = (given[name] for name in ("state", "source", "target"))
     assert isinstance(state, np.ndarray) and isinstance(source, np.ndarray) and isinstance(target, np.ndarray)

@@ -27,7 +27,7 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
     return paths
 
 
-def hash_of(files: list[Path], options: str) -> bytes:
+def hash_sources(files: list[Path], options: str) -> bytes:
     """Return the SHA-256 over the files' names and bytes, and then over `options`."""
     digest = hashlib.sha256()
     for file in files:

@@ -14,7 +14,7 @@ import numpy as np
 
 from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.host import locks
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import CheckFailed, InputError, UnsupportedError, UsageError
 from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS, target_of
@@ -126,7 +126,7 @@ def launch(
             raise UsageError("launch needs Linux")
         gpu, node = _gpu(driver, image.arch, name)
         if not driver.simulated:
-            undo.enter_context(locks.held(gpu.render_path))
+            undo.enter_context(locks.hold_gpu(gpu.render_path))
         process = undo.enter_context(KfdProcess(driver))
         about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
         findings = LaunchFindings(driver, image, checked)
@@ -180,7 +180,9 @@ def choose_kernel(image: CodeImage, kernel: str | None) -> CodeKernel:
         return image.kernels[mangled[0]]
     if kernel not in image.kernels:
         listed = ", ".join(image.kernels) or "none"
-        raise InputError(f"{source}: no kernel {kernel}{meant(kernel, list(image.kernels))}. It has: {listed}")
+        raise InputError(
+            f"{source}: no kernel {kernel}{suggest_word(kernel, list(image.kernels))}. It has: {listed}"
+        )
     return image.kernels[kernel]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.sanitizer_rules import DEVICE, INITCHECK, MODES, RULES, TOOLS
 from zinc_rt.kmd.driver import Driver, SideChannel
@@ -20,11 +20,11 @@ from zinc_rt.launching.values import LaunchBuffer
 def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
     """Return the tools of a sanitizer mode, or those named. Raise UsageError for an unknown one."""
     if mode not in MODES:
-        raise UsageError(f"sanitizer {mode}{meant(mode, list(MODES))}: expected {', '.join(MODES)}")
+        raise UsageError(f"sanitizer {mode}{suggest_word(mode, list(MODES))}: expected {', '.join(MODES)}")
     for each in tools or ():
         if each not in TOOLS or each == DEVICE:
             known = MODES["full"]
-            raise UsageError(f"tool {each}{meant(each, list(known))}: expected {', '.join(known)}")
+            raise UsageError(f"tool {each}{suggest_word(each, list(known))}: expected {', '.join(known)}")
     return frozenset(MODES[mode] if tools is None else tools)
 
 

@@ -3,7 +3,7 @@
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, dispatch_plan
 from zinc_rt.lower.lower import lower, refusal
 from zinc_rt.lower.lowered_graph import Barrier, Call, LoweredGraph
-from zinc_rt.lower.planned_graph import PlannedGraph, dispatches_of, planned
+from zinc_rt.lower.planned_graph import PlannedGraph, dispatches_of, plan_graph
 
 __all__ = [
     "Barrier",
@@ -15,6 +15,6 @@ __all__ = [
     "dispatch_plan",
     "dispatches_of",
     "lower",
-    "planned",
+    "plan_graph",
     "refusal",
 ]

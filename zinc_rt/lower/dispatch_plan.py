@@ -16,7 +16,7 @@ from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.sets import Merging
-from zinc_rt.lower.levels import Touch, levelled
+from zinc_rt.lower.levels import Touch, group_by_level
 from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
 from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.plan import MemoryPlan
@@ -100,7 +100,7 @@ class DispatchPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _PlacedLaunch:
     """A launch with located temporaries; it does not write those in `read`."""
 
     node: Node | None
@@ -113,11 +113,11 @@ class _Placed:
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     """Plan the dispatches. Raise UnsupportedError for a grid that no dispatch can have."""
     capacity = lowered.plan.capacity
-    placed, temps_bytes = _launches(lowered)
+    placed, temps_bytes = _lower_launches(lowered)
     if lowered.merging is not None:
-        placed = list(_merged(_in_levels(placed, lowered), lowered.merging))
-    dynamic_grids = (item.launch.grid for item in placed if isinstance(item, _Placed))
-    grids = tuple(dict.fromkeys(grid for grid in dynamic_grids if _is_data(grid, capacity)))
+        placed = list(_merge_dispatches(_order_by_level(placed, lowered), lowered.merging))
+    dynamic_grids = (item.launch.grid for item in placed if isinstance(item, _PlacedLaunch))
+    grids = tuple(dict.fromkeys(grid for grid in dynamic_grids if _is_data_dependent(grid, capacity)))
     specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
     grids_offset = align_up(specs_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
     end = align_up(grids_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
@@ -129,14 +129,16 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
         if isinstance(item, Barrier):
             steps.append(item)
             continue
-        grid = in_block.get(item.launch.grid) or _fixed(item, capacity)
+        grid = in_block.get(item.launch.grid) or _fixed_grid(item, capacity)
         steps.append(Dispatch(item.node, item.launch, item.temps, end, grid, item.merged))
         end = align_up(end + item.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
     name = f"{lowered.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[tuple[str, int, int, str]]:
+def operand_addresses(
+    plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan
+) -> Iterator[tuple[str, int, int, str]]:
     """Return named memory: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
     for name, placement in memory.placements.items():
         if graph.buffers[name].role not in RESIDENT:
@@ -151,14 +153,14 @@ def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[t
         yield "", plan.grids_offset, GRID_BYTES * len(plan.grids), f"grids of {plan.name}"
 
 
-def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
+def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier], int]:
     """Return every launch with its temporaries located, and the end of the temporaries.
 
     Bytes are reused after a barrier; small temporaries rotate, so that launches of several nodes can overlap. A
     temporary that a launch `makes` is computed once and reused while it and its inputs stay in memory.
     """
     apart = TEMPS_APART if lowered.merging is not None else 0
-    steps: list[_Placed | Barrier] = []
+    steps: list[_PlacedLaunch | Barrier] = []
     end = maximum = 0
     numbers: dict[Launch, int] = {}
     for step in lowered.steps:
@@ -182,7 +184,7 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
                 if isinstance(buffer, Temp) and buffer.name not in temps:
                     temps[buffer.name] = end
                     end = align_up(end + buffer.size_bytes, TEMP_ALIGNMENT)
-            steps.append(_Placed(step.node, item, temps, read=read))
+            steps.append(_PlacedLaunch(step.node, item, temps, read=read))
             if item.makes:
                 numbers[item] = temps[item.makes.name]
                 read |= {item.makes.name}
@@ -204,80 +206,86 @@ def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
     )
 
 
-def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Iterator[_Placed | Barrier]:
+def _order_by_level(
+    steps: Iterable[_PlacedLaunch | Barrier], lowered: LoweredGraph
+) -> Iterator[_PlacedLaunch | Barrier]:
     """Order the launches with as few barriers as their memory accesses allow."""
     runs = groupby(steps, lambda step: isinstance(step, Barrier))
-    intervals = ([item for item in run if isinstance(item, _Placed)] for is_barrier, run in runs if not is_barrier)
-    for number, level in enumerate(levelled(intervals, lambda item: _touches(item, lowered))):
+    intervals = (
+        [item for item in run if isinstance(item, _PlacedLaunch)] for is_barrier, run in runs if not is_barrier
+    )
+    for number, level in enumerate(group_by_level(intervals, lambda item: _memory_touches(item, lowered))):
         if number:
             yield Barrier(())
         yield from level
 
 
-def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
+def _memory_touches(placed: _PlacedLaunch, lowered: LoweredGraph) -> tuple[Touch, ...]:
     """Return the mutable memory that a launch reads or writes: its node's outputs, and temporaries."""
-    assert each.node is not None
+    assert placed.node is not None
     ranges = []
-    for buffer in dict.fromkeys(each.launch.buffers):
+    for buffer in dict.fromkeys(placed.launch.buffers):
         if isinstance(buffer, Temp):
-            begin = each.temps[buffer.name]
-            ranges.append(("", begin, begin + buffer.size_bytes, buffer.name not in each.read))
+            begin = placed.temps[buffer.name]
+            ranges.append(("", begin, begin + buffer.size_bytes, buffer.name not in placed.read))
         elif isinstance(buffer, Ref) and lowered.graph.buffers[buffer.name].role not in RESIDENT:
             placement = lowered.plan.placements[buffer.name]
             end = placement.offset_bytes + placement.size_bytes
-            ranges.append((placement.allocation, placement.offset_bytes, end, buffer.name in each.node.outputs))
+            ranges.append((placement.allocation, placement.offset_bytes, end, buffer.name in placed.node.outputs))
     return tuple(ranges)
 
 
-def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_Placed | Barrier]:
+def _merge_dispatches(
+    steps: Iterable[_PlacedLaunch | Barrier], merging: Merging
+) -> Iterator[_PlacedLaunch | Barrier]:
     """Merge launches between two barriers into the fewest dispatches, each at the position of its first launch."""
     for is_barrier, run in groupby(steps, lambda step: isinstance(step, Barrier)):
         if is_barrier:
             yield from run
             continue
-        together: list[list[_Placed]] = []
-        open_: dict[Hashable, list[_Placed]] = {}
+        together: list[list[_PlacedLaunch]] = []
+        open_: dict[Hashable, list[_PlacedLaunch]] = {}
         for item in run:
-            assert isinstance(item, _Placed)
+            assert isinstance(item, _PlacedLaunch)
             key = merging.key(item.launch)
             group = open_.get(key) if key is not None else None
-            if group is None or len(group) == merging.most or not _agree(group, item):
+            if group is None or len(group) == merging.most or not _can_merge(group, item):
                 group = []
                 together.append(group)
                 if key is not None:
                     open_[key] = group
             group.append(item)
         for group in together:
-            yield group[0] if len(group) == 1 else _one(group, merging)
+            yield group[0] if len(group) == 1 else _merge_group(group, merging)
 
 
-def _agree(group: Iterable[_Placed], other: _Placed) -> bool:
+def _can_merge(group: Iterable[_PlacedLaunch], other: _PlacedLaunch) -> bool:
     """Return whether no temporary name refers to two temporaries."""
     return all(
         other.temps.get(name, location) == location for item in group for name, location in item.temps.items()
     )
 
 
-def _one(group: Sequence[_Placed], merging: Merging) -> _Placed:
+def _merge_group(group: Sequence[_PlacedLaunch], merging: Merging) -> _PlacedLaunch:
     temps = {name: location for item in group for name, location in item.temps.items()}
     nodes = {id(item.node): item.node for item in group if item.node is not None}
     others = tuple(node for node in nodes.values() if node is not group[0].node)
-    return _Placed(group[0].node, merging.merged([item.launch for item in group]), temps, others)
+    return _PlacedLaunch(group[0].node, merging.merged([item.launch for item in group]), temps, others)
 
 
-def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:
+def _barrier(steps: list[_PlacedLaunch | Barrier], barrier: Barrier) -> None:
     if steps and not isinstance(steps[-1], Barrier):
         steps.append(barrier)
 
 
-def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _Placed:
+def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _PlacedLaunch:
     groups = -(-count // GRIDS_THREADS)
     specs, grids = Temp("specs", GRID_BYTES * count), Temp("grids", GRID_BYTES * count)
     launch = Launch(GRIDS_KERNEL, (Ref(COUNTS), specs, grids), (count,), (groups, 1, 1))
-    return _Placed(None, launch, {"specs": specs_offset, "grids": grids_offset})
+    return _PlacedLaunch(None, launch, {"specs": specs_offset, "grids": grids_offset})
 
 
-def _is_data(grid: Grid, capacity: Mapping[str, int]) -> bool:
+def _is_data_dependent(grid: Grid, capacity: Mapping[str, int]) -> bool:
     """Return whether a grid depends on data. A count with capacity 1 is constant: an unneeded row of logits is
     cheaper than a grid in memory."""
     counts = [dim for dim in grid if isinstance(dim, str) and capacity[dim] > 1]
@@ -286,8 +294,8 @@ def _is_data(grid: Grid, capacity: Mapping[str, int]) -> bool:
     return bool(counts)
 
 
-def _fixed(each: _Placed, capacity: Mapping[str, int]) -> tuple[int, int, int]:
-    x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in each.launch.grid)
+def _fixed_grid(placed: _PlacedLaunch, capacity: Mapping[str, int]) -> tuple[int, int, int]:
+    x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in placed.launch.grid)
     if min(x, y, z) < 1 or any(size > maximum for size, maximum in zip((x, y, z), AXIS_MAXIMUM, strict=True)):
-        raise UnsupportedError(f"{each.node!r}: {each.launch.kernel} needs {x} x {y} x {z} workgroups")
+        raise UnsupportedError(f"{placed.node!r}: {placed.launch.kernel} needs {x} x {y} x {z} workgroups")
     return x, y, z

@@ -20,7 +20,7 @@ Touch = tuple[str, int, int, bool]
 T = TypeVar("T")
 
 
-def levelled(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequence[Touch]]) -> list[list[T]]:
+def group_by_level(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequence[Touch]]) -> list[list[T]]:
     """Return the launches of intervals (unordered within an interval) as levels; each level keeps their order."""
     levels: list[list[T]] = []
     recent: deque[list[tuple[int, Sequence[Touch]]]] = deque()
@@ -32,7 +32,7 @@ def levelled(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequence[T
         placed = []
         for launch in interval:
             touched = touches(launch)
-            level = next((at + 1 for at, other in earlier if _meet(touched, other)), floor)
+            level = next((at + 1 for at, other in earlier if _have_conflict(touched, other)), floor)
             level = max(level, floor)
             if level == len(levels):
                 levels.append([])
@@ -42,9 +42,9 @@ def levelled(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequence[T
     return levels
 
 
-def _meet(some: Sequence[Touch], others: Sequence[Touch]) -> bool:
+def _have_conflict(a: Sequence[Touch], b: Sequence[Touch]) -> bool:
     return any(
         (writes or also) and memory == where and first < end and begin < behind
-        for memory, first, behind, writes in some
-        for where, begin, end, also in others
+        for memory, first, behind, writes in a
+        for where, begin, end, also in b
     )

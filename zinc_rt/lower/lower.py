@@ -56,12 +56,12 @@ def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str)
 
 def choose(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> Entry | str:
     """Return the first entry that supports the node, or the reasons why none does."""
-    candidates = _by_op(tuple(entries)).get(node.op, ())
+    candidates = _group_by_op(tuple(entries)).get(node.op, ())
     reasons = []
     for entry in candidates:
         if ordering not in entry.orderings:
             continue
-        reason = _refusal(entry, node, graph)
+        reason = _entry_refusal(entry, node, graph)
         if reason is None:
             return entry
         reasons.append(f"{entry.variant}: {reason}" if entry.variant else reason)
@@ -71,14 +71,14 @@ def choose(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) 
 
 
 @lru_cache(maxsize=16)
-def _by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
+def _group_by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
     table: dict[Op, list[Entry]] = {}
     for entry in entries:
         table.setdefault(entry.op, []).append(entry)
     return table
 
 
-def _refusal(entry: Entry, node: Node, graph: OpGraph) -> str | None:
+def _entry_refusal(entry: Entry, node: Node, graph: OpGraph) -> str | None:
     if entry.weight_dtypes is not None:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
             if port.kind == "weight" and name != ABSENT and graph.buffers[name].dtype not in entry.weight_dtypes:
@@ -109,17 +109,21 @@ class _Pending:
                     ranges.setdefault(location.allocation, []).append(touched)
 
     def conflicts(self, node: Node) -> tuple[str, ...]:
-        hit = {name for name in node.inputs if self._meets(name, self._written)}
-        hit |= {name for name in node.outputs if self._meets(name, self._written) or self._meets(name, self._read)}
+        hit = {name for name in node.inputs if self._overlaps(name, self._written)}
+        hit |= {
+            name
+            for name in node.outputs
+            if self._overlaps(name, self._written) or self._overlaps(name, self._read)
+        }
         return tuple(sorted(hit))
 
     def touches_any(self, names: tuple[str, ...]) -> bool:
         """Return whether an explicit barrier over `names` (none: everything) has any access to order."""
         if not names:
             return bool(self._written or self._read)
-        return any(self._meets(name, self._written) for name in names)
+        return any(self._overlaps(name, self._written) for name in names)
 
-    def _meets(self, name: str, ranges: Ranges) -> bool:
+    def _overlaps(self, name: str, ranges: Ranges) -> bool:
         if name == ABSENT:
             return False
         location = self._places[name]

@@ -60,7 +60,7 @@ class OneNode:
         """Return the array that contains a buffer."""
         return self.shared.get(name, name)
 
-    def apart(self) -> MemoryPlan:
+    def separate_plan(self) -> MemoryPlan:
         """Return a plan with a separate allocation for each operand, including weights."""
         placements = {name: self._placement(name, self.storage(name), 0) for name in self.graph.buffers}
         allocations = {
@@ -69,7 +69,7 @@ class OneNode:
         }
         return MemoryPlan("node", self.capacity, 1, False, allocations, placements, 0)
 
-    def together(self, heap: BufferHeap, alignment: int) -> MemoryPlan:
+    def shared_plan(self, heap: BufferHeap, alignment: int) -> MemoryPlan:
         """Return a plan with all operands but the weights in one allocation, each at a multiple of `alignment`.
 
         Weights are resident: their placements give their sizes.
@@ -119,10 +119,10 @@ def one_node(
         if operand is None:
             inputs.append(ABSENT)
         elif isinstance(operand, Weight):
-            arrays[port.name] = _placed(operand, place)
+            arrays[port.name] = _place_weight(operand, place)
             inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
         else:
-            arrays[port.name] = place(_roomy(operand, port, room))
+            arrays[port.name] = place(_padded_array(operand, port, room))
             inputs.append(
                 builder.buffer(port.name, _dims(operand, port), DTYPES[operand.dtype.name], "activation")
             )
@@ -138,7 +138,7 @@ def one_node(
             if array is None:  # an optional one at the end
                 break
             like = array
-            arrays[name] = place(_roomy(array, port, room, blank=True))
+            arrays[name] = place(_padded_array(array, port, room, blank=True))
         assert isinstance(like, np.ndarray)
         names.append(builder.buffer(name, _dims(like, port), DTYPES[like.dtype.name], "activation"))
     arrays[COUNTS] = np.array([counts[symbol] for symbol in SYMBOLS], np.int32)
@@ -158,7 +158,7 @@ def _counts(ports: Sequence[Port], given: Mapping[str, Operand]) -> dict[str, in
     return counts
 
 
-def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
+def _padded_array(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
     """Copy an array at full capacity; the uncounted part (everything if `blank`) is filled with garbage."""
     shape = list(array.shape)
     if port.shape[0] in SYMBOL_OF_DIM:
@@ -169,7 +169,7 @@ def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: boo
     return full
 
 
-def _placed(weight: Weight, place: Place) -> Weight:
+def _place_weight(weight: Weight, place: Place) -> Weight:
     """Return the weight, with its bytes copied by `place` unless that is a plain copy."""
     return weight if place is np.copy else Weight(weight.dtype, weight.shape, place(weight.raw))
 

@@ -31,7 +31,7 @@ class PlannedGraph:
         return tuple(node for node in self.graph.nodes if node.op is not Op.BARRIER)
 
 
-def planned(lowered: LoweredGraph) -> PlannedGraph:
+def plan_graph(lowered: LoweredGraph) -> PlannedGraph:
     """Plan the dispatches of a lowered graph. Raise UnsupportedError as dispatch_plan does."""
     return PlannedGraph(lowered.graph, lowered.plan, lowered.ordering, dispatch_plan(lowered), lowered.timed)
 

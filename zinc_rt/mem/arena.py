@@ -66,10 +66,10 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
     return offsets
 
 
-def _lowest_gap(beside: list[tuple[int, int]], size_bytes: int) -> int:
+def _lowest_gap(overlapping: list[tuple[int, int]], size_bytes: int) -> int:
     """Return the lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
     free = 0
-    for offset, end in beside:
+    for offset, end in overlapping:
         if offset - free >= size_bytes:
             break
         free = max(free, end)

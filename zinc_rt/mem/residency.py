@@ -83,7 +83,7 @@ def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
     return tuple(LayerExperts(layer, tuple(names[layer]), share[layer]) for layer in sorted(names))
 
 
-def room_beside(plan: MemoryPlan, memory_bytes: int) -> int:
+def remaining_bytes(plan: MemoryPlan, memory_bytes: int) -> int:
     """Return the VRAM left for weights, out of `memory_bytes`, after a program's other memory and a reserve.
 
     It may be negative.

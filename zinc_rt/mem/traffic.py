@@ -57,16 +57,16 @@ def _one_row(read: _Read) -> int:
     return read.row_bytes
 
 
-def _a_row_a_token(read: _Read) -> int:
+def _row_per_token(read: _Read) -> int:
     return read.row_bytes * min(read.tokens, int(read.spec.shape[0]))
 
 
-def _chosen_experts(read: _Read) -> int:
+def _expert_rows(read: _Read) -> int:
     """Return the bytes of the experts chosen by several tokens, assuming distinct choices while possible."""
     return read.row_bytes * min(int(read.operand("ids").shape[1]) * read.tokens, int(read.spec.shape[0]))
 
 
-def _keys_seen(read: _Read) -> int:
+def _keys_read(read: _Read) -> int:
     window = read.node.attrs.get("window", 0)
     assert isinstance(window, int)
     seen = read.position + 1
@@ -91,18 +91,18 @@ _RECURRENT = (
 
 # Operands that a token reads only a part of. Every other weight and constant is read whole.
 PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
-    (Op.EMBED, "table"): _a_row_a_token,
-    (Op.ROW_SCALE, "table"): _a_row_a_token,
-    **{(op, name): _a_row_a_token for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
-    (Op.MOE_GATE_UP, "gate_w"): _chosen_experts,
-    (Op.MOE_GATE_UP, "up_w"): _chosen_experts,
-    (Op.MOE_GATE_UP, "gate_scale"): _chosen_experts,
-    (Op.MOE_GATE_UP, "up_scale"): _chosen_experts,
-    (Op.MOE_DOWN_ACC, "down_w"): _chosen_experts,
-    (Op.MOE_DOWN_ACC, "expert_scale"): _chosen_experts,
-    **{(op, name): _keys_seen for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
-    (Op.MLA_FLASH_ATTN, "kv_latent"): _keys_seen,
-    (Op.MLA_FLASH_ATTN, "kv_pe"): _keys_seen,
+    (Op.EMBED, "table"): _row_per_token,
+    (Op.ROW_SCALE, "table"): _row_per_token,
+    **{(op, name): _row_per_token for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
+    (Op.MOE_GATE_UP, "gate_w"): _expert_rows,
+    (Op.MOE_GATE_UP, "up_w"): _expert_rows,
+    (Op.MOE_GATE_UP, "gate_scale"): _expert_rows,
+    (Op.MOE_GATE_UP, "up_scale"): _expert_rows,
+    (Op.MOE_DOWN_ACC, "down_w"): _expert_rows,
+    (Op.MOE_DOWN_ACC, "expert_scale"): _expert_rows,
+    **{(op, name): _keys_read for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
+    (Op.MLA_FLASH_ATTN, "kv_latent"): _keys_read,
+    (Op.MLA_FLASH_ATTN, "kv_pe"): _keys_read,
     **{
         (op, name): _nothing for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _PLAIN_KV
     },

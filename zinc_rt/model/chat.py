@@ -86,18 +86,18 @@ def render_chat(
         for part in environment.from_string(template).generate(argument):
             room -= len(part)
             if room < 0:
-                raise _TooMuch(f"it outputs more than {MAX_OUTPUT_CHARS} characters")
+                raise _LimitExceeded(f"it outputs more than {MAX_OUTPUT_CHARS} characters")
             out.append(part)
     except Exception as error:  # expressions in a template can raise any exception
         raise InputError(f"chat template{_line(error)}: {_reason(error)}", next=_advice(error)) from None
     return "".join(out)
 
 
-class _TooMuch(jinja2.TemplateError):
+class _LimitExceeded(jinja2.TemplateError):
     """Raised if a budget is exhausted."""
 
 
-class _Refused(jinja2.TemplateError):
+class _RejectedTemplate(jinja2.TemplateError):
     """Raised if the template calls raise_exception."""
 
 
@@ -117,7 +117,7 @@ def _reason(error: Exception) -> str:
 
 
 def _advice(error: Exception) -> str:
-    if isinstance(error, _Refused):
+    if isinstance(error, _RejectedTemplate):
         return "change the messages as the template requires, or use --prompt without --chat"
     return "use --prompt without --chat, or use another template"
 
@@ -145,9 +145,9 @@ class _Environment(ImmutableSandboxedEnvironment):
     def _step(self) -> str:
         self._steps_left -= 1
         if self._steps_left < 0:
-            raise _TooMuch(f"it executes more than {MAX_STEPS} loop iterations, macro calls and filters")
+            raise _LimitExceeded(f"it executes more than {MAX_STEPS} loop iterations, macro calls and filters")
         if time.thread_time() > self._stop_at:
-            raise _TooMuch(f"it runs for more than {MAX_CPU_SECONDS:g} s")
+            raise _LimitExceeded(f"it runs for more than {MAX_CPU_SECONDS:g} s")
         return ""
 
     def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,14 +188,14 @@ class _Environment(ImmutableSandboxedEnvironment):
 class _Budget(NodeTransformer):
     """A syntax tree transformer that makes loops and macros count their iterations, and '~' check its length."""
 
-    def _counted(self, node: nodes.For | nodes.Macro) -> nodes.Node:
+    def _count_iterations(self, node: nodes.For | nodes.Macro) -> nodes.Node:
         self.generic_visit(node)
         step = nodes.Call(nodes.Name("_step", "load"), [], [], None, None, lineno=node.lineno)
         node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
         return node
 
-    visit_For = _counted
-    visit_Macro = _counted
+    visit_For = _count_iterations
+    visit_Macro = _count_iterations
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
@@ -214,7 +214,7 @@ class _Generation(Extension):
 
 
 def _raise_exception(message: object) -> None:
-    raise _Refused(str(message))
+    raise _RejectedTemplate(str(message))
 
 
 def _to_json(
@@ -236,13 +236,13 @@ def _concat(*parts: Any) -> str:
 
 def _check_length(count: int) -> None:
     if count > MAX_VALUE_CHARS:
-        raise _TooMuch(f"it builds a value of {count} elements, more than {MAX_VALUE_CHARS}")
+        raise _LimitExceeded(f"it builds a value of {count} elements, more than {MAX_VALUE_CHARS}")
 
 
 def _check_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     for value in (*args, *kwargs.values()):
         if isinstance(value, int) and abs(value) > MAX_NUMBER_ARGUMENT:
-            raise _TooMuch(f"it passes the number {value}, more than {MAX_NUMBER_ARGUMENT}")
+            raise _LimitExceeded(f"it passes the number {value}, more than {MAX_NUMBER_ARGUMENT}")
 
 
 def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -252,18 +252,18 @@ def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mappin
     if name == "join" and argument and isinstance(argument[0], list | tuple | str):
         _check_length(len(text) * len(argument[0]))
     if name in ("format", "format_map") and _LONG_WIDTH.search(text):
-        raise _TooMuch("it formats with a very long or computed width")
+        raise _LimitExceeded("it formats with a very long or computed width")
 
 
 def _check_operation(operator: str, left: Any, right: Any) -> None:
     if operator == "%" and isinstance(left, str) and _LONG_WIDTH.search(left):
-        raise _TooMuch("it formats with a very long or computed width")
+        raise _LimitExceeded("it formats with a very long or computed width")
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length()
         if operator == "**" and bits * max(right, 0) > MAX_INTEGER_BITS:
-            raise _TooMuch(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+            raise _LimitExceeded(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
         if operator == "*" and bits + right.bit_length() > MAX_INTEGER_BITS:
-            raise _TooMuch(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+            raise _LimitExceeded(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
     if operator == "*":
         for item, other in ((left, right), (right, left)):
             if isinstance(item, int) and isinstance(other, str | list | tuple):

@@ -59,7 +59,7 @@ def read_header(data: memoryview, name: str) -> Header:
 
     Raise InputError (malformed, truncated) or UnsupportedError (big endian, version, tensor type).
     """
-    walk = _Walk(data, name)
+    walk = _HeaderReader(data, name)
     version = _version(walk)
     tensor_count = walk.count("tensors", MIN_TENSOR_BYTES)
     key_count = walk.count("metadata entries", MIN_KEY_VALUE_BYTES)
@@ -69,7 +69,7 @@ def read_header(data: memoryview, name: str) -> Header:
     return Header(version, metadata, tensors)
 
 
-class _Walk:
+class _HeaderReader:
     """A position in the file, checked against its end."""
 
     def __init__(self, data: memoryview, name: str) -> None:
@@ -142,7 +142,7 @@ class _Walk:
         return texts
 
 
-def _version(walk: _Walk) -> int:
+def _version(walk: _HeaderReader) -> int:
     magic = bytes(walk.take(4, "the magic"))
     if magic != MAGIC:
         walk.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", at=0)
@@ -157,7 +157,7 @@ def _version(walk: _Walk) -> int:
     return version
 
 
-def _metadata(walk: _Walk, count: int) -> dict[str, object]:
+def _metadata(walk: _HeaderReader, count: int) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(count):
         at = walk.at
@@ -168,7 +168,7 @@ def _metadata(walk: _Walk, count: int) -> dict[str, object]:
     return metadata
 
 
-def _value_type(walk: _Walk, key: str) -> GGUFValueType:
+def _value_type(walk: _HeaderReader, key: str) -> GGUFValueType:
     at = walk.at
     number = walk.u32(f"the type of {key}")
     try:
@@ -177,7 +177,7 @@ def _value_type(walk: _Walk, key: str) -> GGUFValueType:
         walk.fail(f"{key} has the unknown value type {number}", at=at)
 
 
-def _value(walk: _Walk, key: str) -> object:
+def _value(walk: _HeaderReader, key: str) -> object:
     kind = _value_type(walk, key)
     if kind == GGUFValueType.STRING:
         return walk.string(key)
@@ -194,7 +194,7 @@ def _value(walk: _Walk, key: str) -> object:
     return _numbers(walk, item, walk.count(f"numbers in {key}", SCALARS[item].itemsize), key)
 
 
-def _numbers(walk: _Walk, kind: GGUFValueType, count: int, key: str) -> np.ndarray:
+def _numbers(walk: _HeaderReader, kind: GGUFValueType, count: int, key: str) -> np.ndarray:
     at = walk.at
     dtype = SCALARS[kind]
     values = np.frombuffer(walk.take(count * dtype.itemsize, key), dtype).copy()
@@ -206,7 +206,7 @@ def _numbers(walk: _Walk, kind: GGUFValueType, count: int, key: str) -> np.ndarr
     return values
 
 
-def _alignment(walk: _Walk, metadata: Mapping[str, object]) -> int:
+def _alignment(walk: _HeaderReader, metadata: Mapping[str, object]) -> int:
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if (
         not isinstance(alignment, int)
@@ -218,7 +218,7 @@ def _alignment(walk: _Walk, metadata: Mapping[str, object]) -> int:
     return alignment
 
 
-def _tensors(walk: _Walk, count: int, alignment: int) -> tuple[TensorInfo, ...]:
+def _tensors(walk: _HeaderReader, count: int, alignment: int) -> tuple[TensorInfo, ...]:
     entries = [(walk.at, _tensor_entry(walk, index)) for index in range(count)]
     data_start = -(-walk.at // alignment) * alignment
     tensors: dict[str, TensorInfo] = {}
@@ -234,11 +234,11 @@ def _tensors(walk: _Walk, count: int, alignment: int) -> tuple[TensorInfo, ...]:
                 at=at,
             )
         tensors[name] = replace(entry, offset=start)
-    _no_overlap(walk, list(tensors.values()))
+    _check_no_overlap(walk, list(tensors.values()))
     return tuple(tensors.values())
 
 
-def _tensor_entry(walk: _Walk, index: int) -> TensorInfo:
+def _tensor_entry(walk: _HeaderReader, index: int) -> TensorInfo:
     """Read one tensor's entry. Its `offset` is still relative to the start of the data, which follows the last
     entry."""
     at = walk.at
@@ -263,7 +263,7 @@ def _tensor_entry(walk: _Walk, index: int) -> TensorInfo:
     return TensorInfo(name, kind, shape, offset, size_bytes)
 
 
-def _tensor_type(walk: _Walk, name: str) -> GGMLQuantizationType:
+def _tensor_type(walk: _HeaderReader, name: str) -> GGMLQuantizationType:
     number = walk.u32(f"the type of {name}")
     with suppress(ValueError):
         kind = GGMLQuantizationType(number)
@@ -275,7 +275,7 @@ def _tensor_type(walk: _Walk, name: str) -> GGMLQuantizationType:
     )
 
 
-def _no_overlap(walk: _Walk, tensors: list[TensorInfo]) -> None:
+def _check_no_overlap(walk: _HeaderReader, tensors: list[TensorInfo]) -> None:
     ordered = sorted(tensors, key=lambda tensor: tensor.offset)
     for before, after in pairwise(ordered):
         if before.offset + before.size_bytes > after.offset:

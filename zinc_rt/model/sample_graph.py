@@ -49,40 +49,42 @@ class SampleForm:
         return "-".join(("sample", *filter(None, parts)))
 
 
-def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
+def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
     """Return the verified graph of a step that delivers tokens: `forward`, which writes `LOGITS` and `TOKEN`, and
     the nodes that draw and deliver.
 
     The records of the step's sequences are in its step block; the first dispatch stores them. With masks, each
-    row's logits are kept in `KEPT_LOGITS` for `late_draw`.
+    row's logits are kept in `KEPT_LOGITS` for `late_draw_graph`.
     """
     builder = Builder(f"{forward.name}-{form.name}", forward.stage)
     for spec in forward.buffers.values():
         builder.buffer(spec.name, spec.shape, spec.dtype, spec.role)
-    record = _stored_records(builder, form, "sequences")
+    record = _add_records(builder, form, "sequences")
     for node in forward.nodes:
         builder.node(node.op, node.inputs, node.outputs, layer=node.layer, label=node.label, **node.attrs)
     if form.mask_rows:
-        kept = _kept_logits(builder, form)
+        kept = _add_kept_logits(builder, form)
         row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
         builder.node(Op.STORE_REQUEST_STATE, (LOGITS, row_slot, kept), (kept,), label="kept_logits")
     builder.node(Op.BARRIER, (record,), ())
-    return _delivered(builder, TOKEN) if form.greedy else _drawn(builder, form, LOGITS)
+    return _add_delivery(builder, TOKEN) if form.greedy else _add_draw(builder, form, LOGITS)
 
 
-def late_draw(form: SampleForm) -> OpGraph:
+def late_draw_graph(form: SampleForm) -> OpGraph:
     """Return the verified graph that draws rows from the logits that a step kept, with their present records."""
     builder = Builder(f"late-{form.name}")
     builder.buffer("step.counts", (8,), INDEX, "step")
-    record = _stored_records(builder, form, "rows")
+    record = _add_records(builder, form, "rows")
     row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
     logits = builder.buffer("sample.logits", ("rows", form.vocab), ACTIVATION, "activation")
-    builder.node(Op.LOAD_REQUEST_STATE, (_kept_logits(builder, form), row_slot), (logits,), label="kept_logits")
+    builder.node(
+        Op.LOAD_REQUEST_STATE, (_add_kept_logits(builder, form), row_slot), (logits,), label="kept_logits"
+    )
     builder.node(Op.BARRIER, (record,), ())
-    return _drawn(builder, form, logits)
+    return _add_draw(builder, form, logits)
 
 
-def _stored_records(builder: Builder, form: SampleForm, count: Dim) -> str:
+def _add_records(builder: Builder, form: SampleForm, count: Dim) -> str:
     """Store the records of the step block, one for each sequence or row, in the table of all slots. The caller
     adds a barrier."""
     record = builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
@@ -94,11 +96,11 @@ def _stored_records(builder: Builder, form: SampleForm, count: Dim) -> str:
     return record
 
 
-def _kept_logits(builder: Builder, form: SampleForm) -> str:
+def _add_kept_logits(builder: Builder, form: SampleForm) -> str:
     return builder.buffer(KEPT_LOGITS, (form.slots, form.vocab), ACTIVATION, "state")
 
 
-def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
+def _add_draw(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
     """Add the nodes that draw and deliver a token of each row of `logits`, and return the verified graph."""
 
     def step(name: str, *shape: Dim, dtype: str = INDEX) -> str:
@@ -126,10 +128,10 @@ def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
             outputs.append(output("sample.top_id", "rows", form.top))
             outputs.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
         builder.node(Op.LOGPROBS, (logits, token), tuple(outputs), label="logprob", top=form.top)
-    return _delivered(builder, token)
+    return _add_delivery(builder, token)
 
 
-def _delivered(builder: Builder, token: str) -> OpGraph:
+def _add_delivery(builder: Builder, token: str) -> OpGraph:
     """Append each row's token to the output ring, and return the verified graph. The ring's tables are shared by
     all variants, and the host maps them."""
     of_rows = (builder.buffer(f"sample.{name}", ("rows",), INDEX, "step") for name in ("row_slot", "position"))

@@ -41,19 +41,19 @@ class NotFinite:
         return f"{self.tensor} ({self.dtype}): {what} {self.block} is {self.value}{more}"
 
 
-def knows(dtype: str) -> bool:
+def has_scales(dtype: str) -> bool:
     """Return whether a type can be checked."""
     return dtype in SCALES or dtype in PLAIN or dtype in NO_FLOATS or dtype == "mxfp4"
 
 
-def not_finite(gguf: GGUFFile) -> Iterator[NotFinite]:
+def nonfinite_weights(gguf: GGUFFile) -> Iterator[NotFinite]:
     """Return every tensor with a non-finite number, in the file's order. The whole file is read."""
     for tensor in gguf.tensors.values():
-        if (problem := in_weight(tensor.name, tensor.dtype, tensor.data)) is not None:
+        if (problem := find_nonfinite(tensor.name, tensor.dtype, tensor.data)) is not None:
             yield problem
 
 
-def in_weight(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
+def find_nonfinite(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
     """Check one tensor. Return None if every number is finite or the type is unknown. `data` has the form of
     Tensor.data and Weight.raw."""
     count, first, value = 0, 0, ""

@@ -46,15 +46,19 @@ def packet(
             ("words", _words_text(cls)),
             ("read", _read_text(cls)),
         ):
-            compiled = _compiled(cls, method, text)
+            compiled = _compile_method(cls, method, text)
             setattr(cls, method, classmethod(compiled) if method == "read" else compiled)
         return register(cls)
 
     return make
 
 
-def _compiled(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
-    scope: dict[str, Any] = {"_with_reserved": _with_reserved, "_refuse": _refuse, "_GFX12": Generation.GFX12}
+def _compile_method(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
+    scope: dict[str, Any] = {
+        "_with_reserved": _with_reserved,
+        "_refuse": _raise_unsupported,
+        "_GFX12": Generation.GFX12,
+    }
     for f in fields(cls):
         scope[f"_set_{f.name}"] = getattr(cls, f.name).__set__  # a slot's descriptor: frozen stops __setattr__
         scope[f"_default_{f.name}"] = f.default
@@ -255,7 +259,7 @@ def _with_reserved(words: list[int], reserved: tuple[tuple[int, int], ...]) -> l
     return words
 
 
-def _refuse(packet: Packet, generation: Generation) -> None:
+def _raise_unsupported(packet: Packet, generation: Generation) -> None:
     """Raise an error that names the field that the encoder rejected."""
     chip = Generation(generation).name.lower()
     if generation not in packet.ON:

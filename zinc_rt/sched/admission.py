@@ -41,17 +41,17 @@ def _admit_heads(s: SchedulerState) -> bool:
             continue  # a candidate again when it gives a slot back
         if tenant in passed or _waits_for_rate(s, tenant):
             continue
-        if _admitted(s, request, losers) or _admitted_instead(s, request, losers):
+        if _try_admit(s, request, losers) or _try_admit_parked(s, request, losers):
             some = True
-            s.candidates.put(tenant)
+            s.candidates.update(tenant)
         else:
             passed.add(tenant)
     for tenant in passed:
-        s.candidates.put(tenant)
+        s.candidates.update(tenant)
     return some
 
 
-def _admitted_instead(s: SchedulerState, head: Request, losers: list[preempt.Loser]) -> bool:
+def _try_admit_parked(s: SchedulerState, head: Request, losers: list[preempt.Loser]) -> bool:
     """Of the same tenant who was parked first, where the head waits for pages: those may be the very ones that are
     parked."""
     if not s.parked[head.tenant] or head.state is State.PARKED:
@@ -64,7 +64,7 @@ def _admitted_instead(s: SchedulerState, head: Request, losers: list[preempt.Los
         ),
         None,
     )
-    return parked is not None and _admitted(s, parked, losers)
+    return parked is not None and _try_admit(s, parked, losers)
 
 
 def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
@@ -73,14 +73,14 @@ def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
         if bucket is not None and not bucket.allows(s.now_ns):
             s.timers.at(
                 bucket.allows_from_ns(s.now_ns),
-                lambda: s.candidates.put(tenant),
+                lambda: s.candidates.update(tenant),
                 lambda: s.queues.waiting(tenant) > 0,
             )
             return True
     return False
 
 
-def _admitted(s: SchedulerState, request: Request, losers: list[preempt.Loser]) -> bool:
+def _try_admit(s: SchedulerState, request: Request, losers: list[preempt.Loser]) -> bool:
     """Admit a request, or change nothing: reserve its pages before any request is preempted for a slot. `losers`:
     known to earlier calls, empty if there were none or anything may have changed since."""
     loser = None
@@ -91,14 +91,14 @@ def _admitted(s: SchedulerState, request: Request, losers: list[preempt.Loser]) 
             return False
     losers.clear()
     if request.holding is None:
-        if _rows_are_short(s) and not _row_for(s, request, loser):
+        if _are_rows_exhausted(s) and not _free_row(s, request, loser):
             return False
         if loser is not None and loser.slot < 0:
             loser = None  # it was evicted for its row
         if not hold_pages(s, request):
-            _wants_to_collect(s, request)
+            _maybe_collect(s, request)
             return False
-    elif not _page_to_go_on(s, request):
+    elif not _try_grow(s, request):
         return False
     if loser is not None and loser.slot >= 0:
         s.park(loser)
@@ -106,7 +106,7 @@ def _admitted(s: SchedulerState, request: Request, losers: list[preempt.Loser]) 
     return True
 
 
-def _page_to_go_on(s: SchedulerState, request: Request) -> bool:
+def _try_grow(s: SchedulerState, request: Request) -> bool:
     """Who was parked for want of a page gets it with the slot, or neither: others may have pages to run with."""
     holding = request.holding
     assert holding is not None
@@ -125,15 +125,15 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
     collects = request is s.collector
     if collects:
         s.stop_collecting()
-    held = _held(s, request, spare=0 if collects else sum(s.bound))
+    held = _try_hold(s, request, spare=0 if collects else sum(s.bound))
     while not held and (s.pins.drop_oldest(request.tenant) or (not s.runs and s.pins.drop_oldest())):
-        held = _held(s, request, spare=0 if collects else sum(s.bound))
+        held = _try_hold(s, request, spare=0 if collects else sum(s.bound))
     if collects and not held:
         start_collecting(s, request)
     return held
 
 
-def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
+def _try_hold(s: SchedulerState, request: Request, *, spare: int) -> bool:
     capsule = request.capsule
     if capsule is not None and not capsule.lost:
         restored = restore(s.cache, capsule, prompt=len(request.tokens), maximum=request.most_placed)
@@ -161,18 +161,18 @@ def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
     if request.state is State.WAITING:
         request.cached = request.holding.computed
         if request.cached:
-            s.tell("hit", request, request.cached, counter="prompt_tokens_cached")
+            s.notify("hit", request, request.cached, counter="prompt_tokens_cached")
     return True
 
 
 # --- state rows
 
 
-def _rows_are_short(s: SchedulerState) -> bool:
+def _are_rows_exhausted(s: SchedulerState) -> bool:
     return s.cache.rows is not None and not s.cache.rows.free and not s.cache.rows.idle
 
 
-def _row_for(s: SchedulerState, request: Request, loser: Request | None) -> bool:
+def _free_row(s: SchedulerState, request: Request, loser: Request | None) -> bool:
     """A row for a newcomer: that of the parked request with the least made, else of who loses its slot to it."""
     parked = [
         parked_request for parked_request in s.parked_requests if parked_request.priority >= request.priority
@@ -181,13 +181,13 @@ def _row_for(s: SchedulerState, request: Request, loser: Request | None) -> bool
         s.evict(max(parked, key=lambda item: (item.priority, -item.made, item.number)))
     elif loser is not None:
         s.evict(loser)
-    return not _rows_are_short(s)
+    return not _are_rows_exhausted(s)
 
 
 # --- who waits for pages for long
 
 
-def _wants_to_collect(s: SchedulerState, request: Request) -> None:
+def _maybe_collect(s: SchedulerState, request: Request) -> None:
     """Behind its first band pages that come free are set aside for it: passing ends. One does so at a time, of the
     highest class that wants to."""
     if request.capsule is not None or band(request, s.now_ns, s.limits.classes) < 1:
@@ -206,7 +206,7 @@ def start_collecting(s: SchedulerState, request: Request) -> None:
 def _collect(s: SchedulerState) -> None:
     request = s.collector
     assert request is not None
-    needs = s.cache.need(min(len(request.tokens) + 1, request.most_placed))
+    needs = s.cache.pages_needed(min(len(request.tokens) + 1, request.most_placed))
     for group, (pool, need) in enumerate(zip(s.cache.pools, needs, strict=True)):
         more = min(need - s.collected[group], pool.room(request.tenant))
         if more > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
-from zinc_rt.sched.late import set_aside
+from zinc_rt.sched.late import split_late_rows
 from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
@@ -21,7 +21,7 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
     if plan.tokens and plan.decodes:
         _charge_decodes(s, plan)
     if plan.late:
-        plan, drawn, late = set_aside(s, plan, drawn)
+        plan, drawn, late = split_late_rows(s, plan, drawn)
         for row in late:
             if row.piece is not None:
                 _charge_prompt(s, row.piece)
@@ -34,7 +34,7 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
         _commit_decodes(s, plan, tokens)
     at = plan.decodes
     for piece in plan.prompts:
-        wrong = _why_bad(drawn, at) if piece.draws and at in bad else ""
+        wrong = _nonfinite_reason(drawn, at) if piece.draws and at in bad else ""
         if piece.draws and at in skipped:
             _skip_prompt(s, piece)
         else:
@@ -43,17 +43,17 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
         at += piece.draws
     for at in bad:
         if at < plan.decodes:
-            _fail(s, _decoder(s, plan, at), _why_bad(drawn, at))
+            _fail(s, _decoding_request(s, plan, at), _nonfinite_reason(drawn, at))
     for at in skipped:
         if at < plan.decodes:
-            _skip_decode(s, _decoder(s, plan, at))
+            _skip_decode(s, _decoding_request(s, plan, at))
     for at in s.ends.rows(tokens):
-        request = _decoder(s, plan, at) if at < plan.decodes else drew[at - plan.decodes]
+        request = _decoding_request(s, plan, at) if at < plan.decodes else drew[at - plan.decodes]
         if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[at])):
             s.end(request, State.FINISHED, "stop")
     if s.masked:
         _advance_masks(s, plan, tokens, drew, skipped)
-    _attend(s, plan, drew)
+    _update_decodes(s, plan, drew)
     if s.ledger is not None and s.made is not None:
         s.ledger.add(s.made, device)
     return _batch(s, plan, drawn, drew, sorted(bad + skipped))
@@ -99,11 +99,11 @@ def _all_finite(drawn: Drawn) -> bool:
     return not len(drawn.nonfinite) or int(np.maximum.reduce(drawn.nonfinite)) < 0
 
 
-def _why_bad(drawn: Drawn, row: int) -> str:
+def _nonfinite_reason(drawn: Drawn, row: int) -> str:
     return "sampler_no_candidate" if drawn.nonfinite[row] == NO_CANDIDATE else "logits_not_finite"
 
 
-def _decoder(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
+def _decoding_request(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
     return s.slots.requests[int(plan.row_slot[row])]
 
 
@@ -137,13 +137,13 @@ def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
             bucket.charge(count, s.now_ns)
 
 
-def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
+def _update_decodes(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
     """Those at their limit end, those whose pages are full have them cached and want another, those whose state
     moves to another row have it there now."""
     slots, n = s.slots, plan.decodes
     for first in drew:
         if first.slot >= 0 and first.computed >= slots.stop[first.slot]:
-            _attend_one(s, first, at_limit=first.made >= first.limit)
+            _end_or_grow(s, first, at_limit=first.made >= first.limit)
     if n:
         assert plan.decode_set is not None
         index = plan.decode_set.index
@@ -154,15 +154,15 @@ def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
             for slot, limited in zip(plan.row_slot[at_stop].tolist(), at_limit.tolist(), strict=True):
                 stopped = slots.requests[slot]
                 if stopped is not None:
-                    _attend_one(s, stopped, at_limit=limited)
+                    _end_or_grow(s, stopped, at_limit=limited)
     for slot in list(s.moving):
         request = slots.requests[slot]
         if request is not None and request.holding is not None and request.computed > request.holding.computed:
-            s.cache.ran(request.holding, slots.history[slot], request.computed, now_ns=s.now_ns)
+            s.cache.record_computed(request.holding, slots.history[slot], request.computed, now_ns=s.now_ns)
             s.sync_rows(request)
 
 
-def _attend_one(s: SchedulerState, request: Request, *, at_limit: bool) -> None:
+def _end_or_grow(s: SchedulerState, request: Request, *, at_limit: bool) -> None:
     """End a request at its limit; otherwise its pages are full, and it needs another. Where windows leave pages
     behind, or a state is kept, the full ones are cached now, else when it leaves its slot."""
     holding = request.holding
@@ -173,11 +173,13 @@ def _attend_one(s: SchedulerState, request: Request, *, at_limit: bool) -> None:
     if s.cache.turns_pages:
         computed = request.computed
         if computed > holding.computed:
-            s.cache.ran(holding, s.slots.history[request.slot], computed, rolling=s.rolling, now_ns=s.now_ns)
+            s.cache.record_computed(
+                holding, s.slots.history[request.slot], computed, rolling=s.rolling, now_ns=s.now_ns
+            )
             s.sync_rows(request)
     s.full[request.slot] = None
     if request.lifted and request.made - request.bound_made >= s.limits.slice_tokens:
-        s.settle_class(request)
+        s.reset_promotion(request)
 
 
 # --- prompts
@@ -201,7 +203,7 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, 
     if piece.draws:
         s.slots.history[slot, last] = row[LAST_TOKEN] = token
         row[GENERATED] += 1
-    s.cache.ran(holding, s.slots.history[slot], last, keep=keep, now_ns=s.now_ns)
+    s.cache.record_computed(holding, s.slots.history[slot], last, keep=keep, now_ns=s.now_ns)
     if piece.draws:
         request.move(State.DECODE)
         s.prefilling.remove(request)
@@ -251,7 +253,7 @@ def _advance_masks(
     for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
         if slot not in s.masked or row in skipped:
             continue
-        request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
+        request = _decoding_request(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
         if request is None or request.state in TERMINAL or request.mask is None:
             continue
         request.mask.accept(int(tokens[row]))
@@ -299,7 +301,7 @@ def _skip_prompt(s: SchedulerState, piece: StepPiece) -> None:
     _charge_prompt(s, piece)
     if s.cache.rows is None and last - 1 > holding.computed:
         request.row[POSITION] = last - 1
-        s.cache.ran(holding, s.slots.history[request.slot], last - 1, now_ns=s.now_ns)
+        s.cache.record_computed(holding, s.slots.history[request.slot], last - 1, now_ns=s.now_ns)
     _skip(s, request)
 
 

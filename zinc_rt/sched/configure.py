@@ -70,9 +70,9 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
     s.update_tenants()
     for at in range(len(tenants)):
         _shrink(s, at)
-        s.candidates.put(at)
+        s.candidates.update(at)
     for request in list(s.requests()):  # what was accepted under other quotas, and can never run under these
-        if not s.cache.could_ever(request.tenant, request.most_placed):
+        if not s.cache.can_ever_fit(request.tenant, request.most_placed):
             s.end(request, State.FAILED, "quota_lowered")
 
 

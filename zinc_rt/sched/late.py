@@ -30,7 +30,7 @@ def settle_masks(s: SchedulerState, plan: StepPlan) -> None:
             plan.mask_of[slot] = words
 
 
-def set_aside(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan, Drawn, list[LateRow]]:
+def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan, Drawn, list[LateRow]]:
     """Return a plan that ran, and its tokens, without the late rows, and these rows. A row without finite logits
     is not among them: it fails."""
     late = plan.undrawn(drawn.nonfinite)
@@ -53,7 +53,7 @@ def set_aside(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan
     return rest, Drawn(drawn.tokens[kept], drawn.nonfinite[kept], logprobs, skipped), rows
 
 
-def unpaused(s: SchedulerState) -> list[LateRow]:
+def ready_late_rows(s: SchedulerState) -> list[LateRow]:
     """Return the late rows whose clients read."""
     return [row for row in s.late.values() if not row.request.held]
 
@@ -64,7 +64,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
     for request in list(s.late):
         if request.mask is not None and (reason := s.fills.failure(request.mask)):
             s.end(request, State.FAILED, reason)
-    ready = [row for row in unpaused(s) if s.fills.words(s.masked[row.request.slot]) is not None]
+    ready = [row for row in ready_late_rows(s) if s.fills.words(s.masked[row.request.slot]) is not None]
     if not ready:
         return None
     ready.sort(key=lambda row: (row.piece is not None, row.request.slot))

@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.forking import fork_choices
-from zinc_rt.sched.late import settle_masks, unpaused
+from zinc_rt.sched.late import ready_late_rows, settle_masks
 from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
@@ -35,11 +35,11 @@ def plan_step(s: SchedulerState) -> StepPlan:
         _grow(s)
     decodes = s.slots.decodes()
     if s.probation:
-        decodes = _alone(s, decodes)
+        decodes = _only_retried(s, decodes)
     prompts = _prompts(s) if s.prefilling else []
     gap = _gap_budget(s, decodes)
     if gap is not None:
-        decodes = _within(s, decodes, gap, LEAST_PROMPT if prompts else 0)
+        decodes = _within_budget(s, decodes, gap, LEAST_PROMPT if prompts else 0)
     _plan_decodes(s, plan, decodes)
     if prompts:
         _plan_prompts(s, plan, prompts, gap)
@@ -80,13 +80,13 @@ def _grow(s: SchedulerState) -> None:
     """A page for each that has filled its last one."""
     ready = [request for slot in s.full if (request := s.slots.requests[slot]) is not None and not request.held]
     if s.cache.grow_each([request.holding for request in ready if request.holding is not None]):
-        _grown(s, ready)
+        _record_growth(s, ready)
     else:
-        _grow_some(s)
+        _grow_one_by_one(s)
 
 
-def _grown(s: SchedulerState, requests: Sequence[Request]) -> None:
-    s.slots.tell_pages(requests)
+def _record_growth(s: SchedulerState, requests: Sequence[Request]) -> None:
+    s.slots.send_pages(requests)
     for request in requests:
         del s.full[request.slot]
         if request.left_out:
@@ -94,7 +94,7 @@ def _grown(s: SchedulerState, requests: Sequence[Request]) -> None:
             s.slots.leave_out(request, False)
 
 
-def _grow_some(s: SchedulerState) -> None:
+def _grow_one_by_one(s: SchedulerState) -> None:
     """Grow one after another when pages are short. One without a page is left out, and in the end parked."""
     for slot in list(s.full):
         request = s.slots.requests[slot]
@@ -105,20 +105,24 @@ def _grow_some(s: SchedulerState) -> None:
         while not grown and preempt.relieve(s, request):
             grown = s.cache.grow(request.holding)
         if grown:
-            _grown(s, [request])
+            _record_growth(s, [request])
             continue
         s.slots.leave_out(request, True)
         request.left_out += 1
-        if request.left_out > LEFT_OUT or not _others_run(s):
+        if request.left_out > LEFT_OUT or not _has_other_requests(s):
             s.park(request)
 
 
-def _others_run(s: SchedulerState) -> bool:
+def _has_other_requests(s: SchedulerState) -> bool:
     """Whether a step without those that were left out would compute anything."""
-    return bool(unpaused(s)) or bool(s.slots.decoding.any()) or any(not request.held for request in s.prefilling)
+    return (
+        bool(ready_late_rows(s))
+        or bool(s.slots.decoding.any())
+        or any(not request.held for request in s.prefilling)
+    )
 
 
-def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
+def _only_retried(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
     """Only who is on probation."""
     request = s.probation[0]
     return s.slots.set_of(decodes.slots[decodes.slots == request.slot])
@@ -132,7 +136,7 @@ def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
     return GapBudget(min(budgets).ns, min(budget.priority for budget in budgets))
 
 
-def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
+def _within_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
     """The decodes that fit the budget beside `prompt` prompt tokens. Those of classes below the protected one
     take turns, in equal shares; where none fits, there is one in every step."""
     slots, count, total = decodes.slots, len(decodes.slots), decodes.context
@@ -195,23 +199,23 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
     left = s.limits.step_tokens - plan.tokens
     for budget_ns in (gap.ns if gap is not None else None, s.limits.submission_ns):
         if budget_ns is not None:
-            left = _affordable(s, plan, budget_ns, first, left)
+            left = _affordable_tokens(s, plan, budget_ns, first, left)
     waiting = s.limits.classes[first.effective].first_token_ns
     if len(prompts) > 1:
-        aged = _aged_prompt(s, prompts)
+        aged = _oldest_aged_prompt(s, prompts)
         if aged is not None and left >= AGED_PART:
             prompts.remove(aged)
             left -= _plan_prompt(s, plan, aged, left // AGED_PART)
     for request in prompts:
         if waiting is not None and request.effective > first.effective:
-            left = _affordable(s, plan, waiting - (s.now_ns - first.arrived_ns), request, left)
+            left = _affordable_tokens(s, plan, waiting - (s.now_ns - first.arrived_ns), request, left)
             waiting = None
         if left <= 0:
             return
         left -= _plan_prompt(s, plan, request, left)
 
 
-def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int) -> int:
+def _affordable_tokens(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int) -> int:
     """Return how many further prompt tokens, at most `maximum`, fit a budget: LEAST_PROMPT or more."""
     if maximum <= LEAST_PROMPT:
         return maximum
@@ -224,7 +228,7 @@ def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Reque
     return max(LEAST_PROMPT, room)
 
 
-def _aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
+def _oldest_aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
     """Of the prompts of a lower class than the first's the one that has stood still the longest, once that was for
     all bands of its class."""
     behind = [
@@ -246,7 +250,7 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
     last = chunk_end(s, request, first, left)
     if last <= first or not s.cache.cover(holding, last):  # rare: its pages are promised, but for a window's
         return 0
-    slots.tell_tables(request)
+    slots.send_tables(request)
     slot, draws = request.slot, last == request.length
     at = plan.add_sequence(slot, slots.history[slot, first:last], first, s.cache.step_rows(holding))
     if draws:

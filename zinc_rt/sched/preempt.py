@@ -95,11 +95,11 @@ def relieve(s: SchedulerState, needing: Request) -> bool:
 def to_evict(s: SchedulerState, needing: Request) -> Request | None:
     """Return the request to evict for a growing sequence: preempted requests first, then running ones; never
     one of another tenant within its reservation, or of a higher class."""
-    result = _worst_charged(s, _may_lose(s, s.parked_requests, needing))
-    return result or _worst_charged(s, _may_lose(s, s.running(), needing))
+    result = _highest_charged(s, _preemptible(s, s.parked_requests, needing))
+    return result or _highest_charged(s, _preemptible(s, s.running(), needing))
 
 
-def _may_lose(s: SchedulerState, requests: Iterable[Request], needing: Request) -> Iterator[Request]:
+def _preemptible(s: SchedulerState, requests: Iterable[Request], needing: Request) -> Iterator[Request]:
     for request in requests:
         if request is needing or request.priority < needing.priority:
             continue
@@ -112,7 +112,7 @@ def _may_lose(s: SchedulerState, requests: Iterable[Request], needing: Request) 
             yield request
 
 
-def _worst_charged(s: SchedulerState, requests: Iterable[Request]) -> Request | None:
+def _highest_charged(s: SchedulerState, requests: Iterable[Request]) -> Request | None:
     """Of the lowest class, then of the tenant furthest above its reservation, then with the least made."""
 
     def key(request: Request) -> tuple[int, int, int, int]:

@@ -98,7 +98,7 @@ class WaitingQueues:
             f"tenant {tenant}: {self._counts[tenant]} requests are counted, but its queues are empty"
         )
 
-    def everybody(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[Request]:
         return (
             request
             for queues in self._queues
@@ -122,7 +122,7 @@ class Candidates:
     def add_tenant(self) -> None:
         self._stored.append(None)
 
-    def put(self, tenant: int) -> None:
+    def update(self, tenant: int) -> None:
         """Add the tenant with the current key of its first request."""
         head = self._queues.head(tenant)
         if head is None:
@@ -138,7 +138,7 @@ class Candidates:
 
     def pop(self) -> Request | None:
         """Remove and return the first request of the tenant with the lowest key. The tenant is no candidate
-        until the next `put`."""
+        until the next `update`."""
         heap = self._heap
         while heap:
             stored, tenant = heap[0]

@@ -14,7 +14,7 @@ FAILURES = 2  # failed steps that a request was in until it runs alone
 def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
     """Drop the device contents: pages, cached prefixes, states, capsules. Tokens are kept on the host."""
     s.counts.failed_steps += 1
-    present = _present(s, plan)
+    present = _requests_of_step(s, plan)
     alone = len(s.probation) > 0
     for request in list(s.running()):
         s.evict(request)
@@ -42,13 +42,13 @@ def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
             s.end(request, State.FAILED, "device_lost")
 
 
-def _present(s: SchedulerState, plan: StepPlan) -> list[Request]:
+def _requests_of_step(s: SchedulerState, plan: StepPlan) -> list[Request]:
     """Whoever was in the step, by slot."""
     slots = sorted({*plan.slot[: plan.tokens].tolist(), *plan.row_slot[: plan.rows].tolist()})
     return [request for slot in slots if (request := s.slots.requests[slot]) is not None]
 
 
-def acquit(s: SchedulerState, *, drew: bool) -> None:
+def end_retry(s: SchedulerState, *, drew: bool) -> None:
     """End the single-request retry of a request whose step succeeded, once it has sampled a token."""
     if drew:
         s.probation.pop(0).failures = 0

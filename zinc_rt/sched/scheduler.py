@@ -25,10 +25,10 @@ from zinc_rt.sched.configure import check_quotas, configure
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import chain
-from zinc_rt.sched.late import plan_late, unpaused
+from zinc_rt.sched.late import plan_late, ready_late_rows
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
-from zinc_rt.sched.recovery import acquit, recover
+from zinc_rt.sched.recovery import end_retry, recover
 from zinc_rt.sched.request import RUNNING, NewRequest, Request, State, end_tokens_of, record_of
 from zinc_rt.sched.state import SchedulerLimits, SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -108,8 +108,8 @@ class Scheduler(SchedulerState):
         if tenant.prefill is not None and length > tenant.prefill[1]:
             return f"{length} tokens exceed the burst of the tenant's rate: the maximum is {tenant.prefill[1]}"
         placed = need - 1
-        if not self.cache.could_ever(new.tenant, placed):
-            fits = next((n for n in range(placed, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
+        if not self.cache.can_ever_fit(new.tenant, placed):
+            fits = next((n for n in range(placed, 0, -1) if self.cache.can_ever_fit(new.tenant, n)), 0)
             return f"{placed} tokens exceed the tenant's page quota: at most {fits} fit"
         return ""
 
@@ -274,7 +274,7 @@ class Scheduler(SchedulerState):
         """Commit the sampled tokens of a step."""
         batch = commit(self, plan, drawn, self.runner.counts)
         if self.probation:
-            acquit(self, drew=plan.rows > 0)
+            end_retry(self, drew=plan.rows > 0)
         every = self.limits.check_every
         if every and not self.counts.steps % every and (result := self.check()):
             raise AssertionError("; ".join(result))
@@ -282,7 +282,7 @@ class Scheduler(SchedulerState):
 
     def _wait_for_masks(self) -> Batch | None:
         """Wait briefly for the masks of late rows whose clients read. Return None if there are none."""
-        rows = unpaused(self)
+        rows = ready_late_rows(self)
         if not rows:
             return None
         self.fills.settle(self.masked[row.request.slot] for row in rows)
@@ -322,7 +322,7 @@ class Scheduler(SchedulerState):
         self.live[first.number] = requests
         for request in requests:
             request.arrived_ns = self.now_ns
-            self.tell("arrive", request, counter="requests_accepted")
+            self.notify("arrive", request, counter="requests_accepted")
         if first.deadline_ns is not None:
             self.timers.at(
                 first.deadline_ns,
@@ -351,20 +351,20 @@ class Scheduler(SchedulerState):
         request.set_backpressure(True)
         self.held[request] = self.counts.steps
 
-        def still() -> bool:
+        def is_still_held() -> bool:
             return request.held_ns == since
 
         self.timers.at(
             since + self.limits.client_timeout_ns,
             lambda: self.end(request, State.CANCELLED, "client_too_slow"),
-            lambda: still() and request in self.live.get(request.number, ()),
+            lambda: is_still_held() and request in self.live.get(request.number, ()),
         )
         if request.state in RUNNING:
             self.slots.leave_out(request, True)
             self.timers.at(
                 since + self.limits.hold_ns,
                 lambda: self.park(request),
-                lambda: still() and request.state in RUNNING,
+                lambda: is_still_held() and request.state in RUNNING,
             )
         elif request.ticket >= 0:
             self.unqueue(request)

@@ -35,7 +35,7 @@ class SessionPins:
     def __len__(self) -> int:
         return len(self._pins)
 
-    def everybody(self) -> list[SessionPin]:
+    def all_pins(self) -> list[SessionPin]:
         return list(self._pins.values())
 
     def pin(self, holding: Holding, session: int, maximum: int, now_ns: int, timers: Timers) -> None:

@@ -34,13 +34,13 @@ class Shares:
         self.parts = [self.whole // capacity for capacity in capacities]  # what one of each is of the whole
 
     def of(self, held: Sequence[int], weight: int) -> tuple[int, int]:
-        """Return the dominant share as (numerator, weight). Compare two with `less`."""
+        """Return the dominant share as (numerator, weight). Compare two with `is_less_served`."""
         return max(amount * part for amount, part in zip(held, self.parts, strict=True)), weight
 
 
-def less(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def is_less_served(a: tuple[int, int], b: tuple[int, int]) -> bool:
     """Return whether the first weighted share is smaller."""
-    return one[0] * other[1] < other[0] * one[1]
+    return a[0] * b[1] < b[0] * a[1]
 
 
 class Service:

@@ -76,7 +76,7 @@ class Slots:
     table_changes: list[dict[int, int]] = field(init=False)
     changed: bool = True  # somebody joined or left the decodes
     # by group and slot: entries that the device knows of a prompt, or of the request that has left the slot
-    _told: list[list[int]] = field(init=False)
+    _sent_pages: list[list[int]] = field(init=False)
     _set: DecodeSet | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Slots:
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
         self.free = list(range(count - 1, -1, -1))
         self.table_changes = [{} for _ in range(self.groups)]
-        self._told = [[0] * count for _ in range(self.groups)]
+        self._sent_pages = [[0] * count for _ in range(self.groups)]
 
     def set_tenants(self, count: int) -> None:
         """Set the number of tenants, at least as many as before."""
@@ -128,7 +128,7 @@ class Slots:
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
         self.bound.append(slot)
         for group in range(self.groups):
-            self._tell_all(group, slot, tables[group])
+            self._send_table(group, slot, tables[group])
         return slot
 
     def unbind(self, request: Request) -> None:
@@ -143,7 +143,7 @@ class Slots:
         self._decodes(slot, False)
         self.requests[slot], self.tenants[slot] = None, -1
         assert request.holding is not None
-        for message, table in zip(self._told, request.holding.tables, strict=True):
+        for message, table in zip(self._sent_pages, request.holding.tables, strict=True):
             message[slot] = len(table)
         self.free.append(slot)
 
@@ -173,26 +173,26 @@ class Slots:
 
     # --- page tables
 
-    def _tell_all(self, group: int, slot: int, table: Sequence[int]) -> None:
+    def _send_table(self, group: int, slot: int, table: Sequence[int]) -> None:
         """The slot's whole row, and UNSET where its last one reached further."""
         base, changes = slot * self.pages_per_slot, self.table_changes[group]
         changes.update(zip(range(base, base + len(table)), table, strict=True))
-        changes.update(dict.fromkeys(range(base + len(table), base + self._told[group][slot]), UNSET))
-        self._told[group][slot] = len(table)
+        changes.update(dict.fromkeys(range(base + len(table), base + self._sent_pages[group][slot]), UNSET))
+        self._sent_pages[group][slot] = len(table)
 
-    def tell_tables(self, request: Request) -> None:
+    def send_tables(self, request: Request) -> None:
         """Send the pages that were added to its tables."""
         holding, slot = request.holding, request.slot
         assert holding is not None
         base = slot * self.pages_per_slot
         for group, table in enumerate(holding.tables):
-            known = self._told[group][slot]
+            known = self._sent_pages[group][slot]
             if len(table) > known:
                 changes = self.table_changes[group]
                 changes.update(zip(range(base + known, base + len(table)), table[known:], strict=True))
-                self._told[group][slot] = len(table)
+                self._sent_pages[group][slot] = len(table)
 
-    def tell_pages(self, requests: Sequence[Request]) -> None:
+    def send_pages(self, requests: Sequence[Request]) -> None:
         """Send the last page of each of the requests' tables. They may decode until it is full."""
         per_slot = self.pages_per_slot
         for request in requests:

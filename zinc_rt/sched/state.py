@@ -290,7 +290,7 @@ class SchedulerState:
             request.number,
         )
 
-    def tell(self, what: str, request: Request, amount: int = 0, *, counter: str = "") -> None:
+    def notify(self, what: str, request: Request, amount: int = 0, *, counter: str = "") -> None:
         """Notify the observers of an event, and the ledger if it counts the event."""
         if self.ledger is not None and counter:
             self.ledger.count(counter, request.tenant, amount or 1)
@@ -306,15 +306,17 @@ class SchedulerState:
             return
         request.queued_ns, request.lifted = self.now_ns, False
         self.queues.push(request, first=first)
-        self.candidates.put(request.tenant)
+        self.candidates.update(request.tenant)
         self._watch_age(request)
 
     def _watch_age(self, request: Request) -> None:
         """A band of waiting later, if it waits so long, it is older."""
         later = self.now_ns + self.limits.classes[request.priority].age_ns
-        self.timers.at(later, partial(self._older, request), partial(waits_since, request, request.queued_ns))
+        self.timers.at(
+            later, partial(self._advance_band, request), partial(waits_since, request, request.queued_ns)
+        )
 
-    def _older(self, request: Request) -> None:
+    def _advance_band(self, request: Request) -> None:
         """Its key falls with each band that it waits; behind the last it goes up a class,
         once its tenant has no slot."""
         aged = band(request, self.now_ns, self.limits.classes) >= BANDS
@@ -322,14 +324,14 @@ class SchedulerState:
             self.queues.lift(request, climbs=not self.bound[request.tenant])
         if not aged or (request.priority and not request.lifted):
             self._watch_age(request)
-        self.candidates.put(request.tenant)
+        self.candidates.update(request.tenant)
 
     def unqueue(self, request: Request) -> None:
         if request in self.aside:
             del self.aside[request]
         elif request.ticket >= 0:
             self.queues.remove(request)
-            self.candidates.put(request.tenant)
+            self.candidates.update(request.tenant)
 
     def bind(self, request: Request) -> None:
         """Bind a request that has its pages to a free slot."""
@@ -359,19 +361,19 @@ class SchedulerState:
         self.several += self.bound[request.tenant] == 2
         self.slot_steps[request.tenant] += 1
         self.running_by_class[request.priority] += 1
-        self._kind(request)[request] = None
-        self.tell("admit", request)
+        self._requests_of_class(request)[request] = None
+        self.notify("admit", request)
 
-    def _kind(self, request: Request) -> dict[Request, None]:
+    def _requests_of_class(self, request: Request) -> dict[Request, None]:
         return self.kinds.setdefault((request.tenant, request.priority, request.effective), {})
 
-    def settle_class(self, request: Request) -> None:
+    def reset_promotion(self, request: Request) -> None:
         """Reset the promotion of a request that has had its turn."""
-        self._leave_kind(request)
+        self._remove_from_class(request)
         request.lifted = False
-        self._kind(request)[request] = None
+        self._requests_of_class(request)[request] = None
 
-    def _leave_kind(self, request: Request) -> None:
+    def _remove_from_class(self, request: Request) -> None:
         kind = request.tenant, request.priority, request.effective
         del self.kinds[kind][request]
         if not self.kinds[kind]:
@@ -394,7 +396,7 @@ class SchedulerState:
         holding = request.holding
         if holding is None or request.slot < 0 or holding.computed >= request.computed:
             return
-        self.cache.ran(holding, self.slots.history[request.slot], request.computed, now_ns=self.now_ns)
+        self.cache.record_computed(holding, self.slots.history[request.slot], request.computed, now_ns=self.now_ns)
 
     def _unbind(self, request: Request) -> None:
         if self.late.pop(request, None) is not None and request.holding is not None:
@@ -402,7 +404,7 @@ class SchedulerState:
         self.sync(request)
         slot = request.slot
         self.masked.pop(slot, None)
-        self._leave_kind(request)
+        self._remove_from_class(request)
         if request.state is State.PREFILL:
             self.prefilling.remove(request)
         self.full.pop(slot, None)
@@ -427,7 +429,7 @@ class SchedulerState:
         self.parked_requests[request] = None
         self.counts.parked += 1
         self.queue(request, first=True)
-        self.tell("park", request, counter="parks")
+        self.notify("park", request, counter="parks")
 
     def evict(self, request: Request) -> None:
         """Evict a request: it loses its pages; full pages remain cached until reused."""
@@ -441,15 +443,15 @@ class SchedulerState:
         request.move(State.EVICTED)
         assert request.holding is not None
         request.digests = bytes(request.holding.digests)
-        self.let_go(request)
+        self.release_slot(request)
         if second:
             self.queue(request, first=True)
         else:
-            self.candidates.put(request.tenant)
+            self.candidates.update(request.tenant)
         self.counts.evicted += 1
-        self.tell("evict", request, counter="evictions")
+        self.notify("evict", request, counter="evictions")
 
-    def let_go(self, request: Request) -> None:
+    def release_slot(self, request: Request) -> None:
         """Release its pages and state row."""
         assert request.holding is not None
         self.cache.release(request.holding)
@@ -468,9 +470,9 @@ class SchedulerState:
         if request.holding is not None:
             if state is State.FINISHED and request.session:
                 self._pin(request)
-            self.let_go(request)
+            self.release_slot(request)
         self.held.pop(request, None)
-        self.candidates.put(request.tenant)
+        self.candidates.update(request.tenant)
         if self.collector is request:
             self.stop_collecting()
         if request in self.probation:
@@ -484,7 +486,7 @@ class SchedulerState:
         if not choices:
             del self.live[request.number]
         self.ended.append((request.number, request.choice, reason))
-        self.tell("end", request, counter=f"requests_{state.value}.{reason}")
+        self.notify("end", request, counter=f"requests_{state.value}.{reason}")
         siblings, request.siblings = request.siblings, []
         for sibling in siblings:  # its further choices go on without it
             if sibling.state is State.WAITING:

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from zinc_rt.serve.api import model_routes, native, not_offered, openai, slot_state
 from zinc_rt.serve.api.bodies import BoundedBodies
-from zinc_rt.serve.api.document import document, methods_of
+from zinc_rt.serve.api.document import methods_of, openapi_document
 from zinc_rt.serve.api.sse import ClientGone, error_response
 from zinc_rt.serve.engine.model_loader import ModelLoader
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.errors import ServeError, of_validation
+from zinc_rt.serve.errors import ServeError, from_validation_errors
 from zinc_rt.serve.http.headers import ReplyHeaders
 from zinc_rt.serve.observe import metrics, routing, trace
 from zinc_rt.serve.observe.logs import RequestLog
@@ -28,7 +28,7 @@ from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
 def app(server: InferenceServer) -> FastAPI:
     """Return the FastAPI application; `app.state.server` is the server."""
     api = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
-    api.openapi = lambda: document(api, server)  # type: ignore[method-assign]
+    api.openapi = lambda: openapi_document(api, server)  # type: ignore[method-assign]
     api.state.server, api.state.loader = server, ModelLoader(server)
     for module in (openai, model_routes, not_offered, native, slot_state):
         api.include_router(module.router)
@@ -43,21 +43,21 @@ def app(server: InferenceServer) -> FastAPI:
     api.add_middleware(ReplyHeaders, server=server)
     if origins := server.config.server.cors:
         api.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
-    api.add_exception_handler(ServeError, _refused)
-    api.add_exception_handler(RequestValidationError, _invalid)
-    api.add_exception_handler(HTTPException, _not_found)
-    api.add_exception_handler(ClientGone, _disconnected)
-    api.add_exception_handler(Exception, _failed)
+    api.add_exception_handler(ServeError, _handle_serve_error)
+    api.add_exception_handler(RequestValidationError, _handle_validation_error)
+    api.add_exception_handler(HTTPException, _handle_not_found)
+    api.add_exception_handler(ClientGone, _handle_disconnect)
+    api.add_exception_handler(Exception, _handle_unexpected_error)
     api.add_middleware(RequestLog, responses=responses)  # the outermost: added last
     return api
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _handle_serve_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServeError)
     return error_response(error)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     """Respond to a body that does not match its schema with 400, not 422."""
     assert isinstance(error, RequestValidationError)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -68,10 +68,10 @@ async def _invalid(request: Request, error: Exception) -> Response:
                 415, f"content-type {kind[:64] or '(none)'}: expected application/json", code="unsupported_type"
             )
         )
-    return error_response(of_validation(error.errors()))
+    return error_response(from_validation_errors(error.errors()))
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
+async def _handle_not_found(request: Request, error: Exception) -> Response:
     """Respond to an unknown path or method."""
     assert isinstance(error, HTTPException)
     message = {
@@ -88,11 +88,11 @@ async def _not_found(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _disconnected(request: Request, error: Exception) -> Response:
+async def _handle_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it; logs do
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
     """Respond to an internal error. The traceback is only in the log."""
     id = request.state.request_id
     message = f"internal error; see the server log, request {id}"

@@ -58,13 +58,13 @@ def not_offered(what: str, instead: str) -> ServeError:
     return ServeError(501, f"{what} is not offered: {instead}", "not_implemented_error", code="not_implemented")
 
 
-def of_usage(error: UsageError, parameters: Sequence[str]) -> ServeError:
+def from_usage_error(error: UsageError, parameters: Sequence[str]) -> ServeError:
     """Return a 400 error for a value that the engine rejects. The message starts with the parameter name."""
     first = error.message.partition(" ")[0].rstrip(":")
     return ServeError(400, error.message, param=first if first in parameters else None)
 
 
-def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
+def from_validation_errors(errors: Sequence[dict[str, Any]]) -> ServeError:
     """Return a 400 error for a body that does not match its schema.
 
     It reports the first fault. If a value matches no type of a union, it reports the alternative that matched

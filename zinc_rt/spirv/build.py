@@ -35,7 +35,7 @@ _BEFORE_ANNOTATIONS = frozenset(
 )  # fmt: skip
 
 
-def finished(data: bytes, made_of: str = "") -> bytes:
+def finish_module(data: bytes, made_of: str = "") -> bytes:
     """Return the module with NoContraction on every float operation, and no generator.
 
     `made_of`: a line about its source, kept as OpModuleProcessed. A second call only adds that line again. Raise
@@ -51,13 +51,13 @@ def finished(data: bytes, made_of: str = "") -> bytes:
                 words += _instruction(Opcode.ModuleProcessed, *words_of_text(made_of))
             words += _decorations(module)
             added = True
-        words += _aligned(instruction, module)
+        words += _with_alignment(instruction, module)
     if not added:
         raise InputError("SPIR-V without types or functions: not a kernel")
     return bytes_of(words)
 
 
-def _aligned(instruction: SpirvInstruction, module: SpirvModule) -> tuple[int, ...]:
+def _with_alignment(instruction: SpirvInstruction, module: SpirvModule) -> tuple[int, ...]:
     words = module.words[instruction.at : instruction.at + 1 + len(instruction.operands)]
     if instruction.opcode != Opcode.Load or words[4:5] != (ALIGNED,):
         return words

@@ -126,7 +126,7 @@ def _division(module: SpirvModule) -> Iterator[Remark]:
             yield Remark("division", place(module, item), message, "use fdiv_, which is correctly rounded")
 
 
-def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
+def _check_nan_compares(module: SpirvModule) -> Iterator[Remark]:
     for item in module.of(*_EQUALITIES):
         left, right = (_source(module, id) for id in item.inputs)
         if left == right:
@@ -144,7 +144,7 @@ def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
     )
 
 
-def _folded(module: SpirvModule) -> Iterator[Remark]:
+def _check_folded_constants(module: SpirvModule) -> Iterator[Remark]:
     """Report x + 0, x - 0, 0 - x, x * 0, x * 1, x - x, which a driver may fold without regard to -0, NaN or
     infinity."""
     advice = "use the value itself, or start the sum with its first product and end it with no_minus_zero"
@@ -241,8 +241,8 @@ RULES = {
     "no-contraction": _contraction,
     "ext-inst": _extended,
     "division": _division,
-    "nan-compare": _nan_compares,
-    "folded-operand": _folded,
+    "nan-compare": _check_nan_compares,
+    "folded-operand": _check_folded_constants,
     "descriptor": _descriptors,
     "built-in": _built_ins,
     "workgroup": _workgroup,

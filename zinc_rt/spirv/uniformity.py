@@ -94,16 +94,16 @@ class _Divergence:
             ids |= more
         return frozenset(ids)
 
-    def _follow(self, function: SpirvFunction, each: SpirvInstruction) -> None:
+    def _follow(self, function: SpirvFunction, instruction: SpirvInstruction) -> None:
         """Propagate divergence of values and contents through one instruction."""
-        if each.opcode == Opcode.Store:
-            self._follow_store(function, each)
-        elif each.opcode == Opcode.FunctionCall:
-            self._follow_call(each)
-        elif each.opcode == Opcode.ReturnValue:
-            if each.operands[0] in self.values or self.divergent_at(function, each.at):
+        if instruction.opcode == Opcode.Store:
+            self._follow_store(function, instruction)
+        elif instruction.opcode == Opcode.FunctionCall:
+            self._follow_call(instruction)
+        elif instruction.opcode == Opcode.ReturnValue:
+            if instruction.operands[0] in self.values or self.divergent_at(function, instruction.at):
                 self.values.add(function.id)
-        elif (result := each.result) is not None and self._diverges(function, each):
+        elif (result := instruction.result) is not None and self._diverges(function, instruction):
             self.values.add(result)
 
     def _diverges(self, function: SpirvFunction, instruction: SpirvInstruction) -> bool:
@@ -134,12 +134,12 @@ class _Divergence:
     def _follow_store(self, function: SpirvFunction, instruction: SpirvInstruction) -> None:
         pointer, value = instruction.operands[:2]
         root, _ = self._root(pointer)
-        if not self._own(root):
+        if not self._is_private_root(root):
             return
         if value in self.values or pointer in self.values or self.divergent_at(function, instruction.at):
             self.contents.add(root)
 
-    def _own(self, root: int) -> bool:
+    def _is_private_root(self, root: int) -> bool:
         definition = self._module.definitions[root]
         if definition.opcode == Opcode.Variable:
             return definition.operands[2] in _OWN
@@ -153,7 +153,7 @@ class _Divergence:
         for parameter, argument in zip(self._parameters[called], value, strict=True):
             if argument in self.values:
                 self.values.add(parameter)
-            if self._own(root := self._root(argument)[0]):  # in and out
+            if self._is_private_root(root := self._root(argument)[0]):  # in and out
                 if root in self.contents:
                     self.contents.add(parameter)
                 if parameter in self.contents:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import CheckFailed, UsageError
@@ -370,7 +370,7 @@ def _speed_report(
     ]
     if run is not None:
         details["next"] = wording.next_run(session, run)
-    report = begin(Report("bisect-env", details=details), arguments)
+    report = start_report(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
     done = state.complete and bool(state.verdict)
     report.results.append(
@@ -382,7 +382,7 @@ def _speed_report(
             measure={"steps": steps},
         )
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 # --- simulation ---
@@ -394,12 +394,12 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     details = {"variables": VARIABLES, "cases": arguments.cases, "seed": arguments.seed}
     details["confidence"] = arguments.confidence / 100
-    report = begin(Report("bisect-env", details=details), arguments)
+    report = start_report(Report("bisect-env", details=details), arguments)
     if arguments.simulate == "speed":
         _simulate_speed(arguments, report)
     else:
         _simulate_faults(arguments, report)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _simulate_faults(arguments: argparse.Namespace, report: Report) -> None:
@@ -619,7 +619,7 @@ def _report(
         if told is not None:
             details["next"] |= {"bits": round(told.bits, 4), "minutes": told.minutes, "new_boot": told.new_boot}
     best, guilty = state.best, state.verdict == "guilty"
-    report = begin(Report("bisect-env", details=details), arguments)
+    report = start_report(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
     names = _names(session, best.variables if guilty or not state.ended else ())
     text = state.verdict.replace("-", " ") if state.verdict == "not-explained" else best.text
@@ -632,7 +632,7 @@ def _report(
             measure={"guilty": names, "text": text, "confidence": state.confidence},
         )
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _arms(state: SessionState, found: Confirmation) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import byref
 
 from zinc_rt.backends.vulkan import api, icd, layers, loader
-from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS, dotted, version_of
+from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS, version_of, version_text
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.probes.outcome import HOST, VULKAN, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
@@ -34,19 +34,21 @@ def loader_(c: VulkanProbeContext) -> Outcome:
     vulkan = loader.load()
     version = ctypes.c_uint32()
     vulkan.vkEnumerateInstanceVersion(byref(version))
-    drivers = icd.installed()
+    drivers = icd.installed_drivers()
     troubles = [f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble]
-    check(not (troubles and icd.named()), "driver", f"{icd.named()}: {'; '.join(troubles)}")
+    check(
+        not (troubles and icd.manifest_override()), "driver", f"{icd.manifest_override()}: {'; '.join(troubles)}"
+    )
     gone = layers.missing()
     check(not gone, "layer", f"not installed: {', '.join(gone)}")
-    named = [icd.named()] if icd.named() else []
+    named = [icd.manifest_override()] if icd.manifest_override() else []
     active = [f"layers {', '.join(layers.active())}"] if layers.active() else []
     return passed(
         *named,
         *troubles,
         *active,
         library=vulkan.source,
-        version=dotted(version_of(version.value)),
+        version=version_text(version_of(version.value)),
         drivers=len(drivers),
         manifests=[driver.manifest for driver in drivers],
     )
@@ -83,7 +85,7 @@ def features(c: VulkanProbeContext) -> Outcome:
     limits = device.limits
     return passed(
         driver=device.driver,
-        vulkan=dotted(device.api_version),
+        vulkan=version_text(device.api_version),
         software=device.is_cpu,
         invocations=limits.invocations,
         shared_bytes=limits.shared_bytes,

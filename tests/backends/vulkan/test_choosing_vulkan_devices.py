@@ -223,7 +223,7 @@ def test_loader_without_drivers_does_not_print_a_traceback(machine: Machine) -> 
 def test_driver_alone_works_without_the_loader(
     vulkan_driver: object, no_loader: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = [item for item in icd.installed() if not item.trouble]
+    good = [item for item in icd.installed_drivers() if not item.trouble]
     for item in good:
         drivers(monkeypatch, Path(item.manifest))
         loader.load.cache_clear()
@@ -246,7 +246,7 @@ def test_manifest_search_paths_match_the_loader(tmp_path: Path) -> None:
     environment = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_DIRS": "/none", "HOME": "/none"}
     assert icd.manifests(environment)[0] == mine
     assert icd.manifests({"VK_ICD_FILENAMES": "/a.json:/b.json"}) == [Path("/a.json"), Path("/b.json")]
-    assert icd.named({"VK_ICD_FILENAMES": "/a.json"}) == "VK_ICD_FILENAMES=/a.json"
+    assert icd.manifest_override({"VK_ICD_FILENAMES": "/a.json"}) == "VK_ICD_FILENAMES=/a.json"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def one_add(tokens: int = 3) -> tuple[LoweredGraph, int]:
     """ADD as a graph, and the bytes of its operands: one allocation, TOGETHER."""
     x = np.ones((tokens, 40), np.float32)
     node = one_node(Op.ADD, (x, x.copy()), (x.copy(),), capacity=ONE)
-    plan = node.together(BufferHeap.DEVICE_LOCAL, 256)
+    plan = node.shared_plan(BufferHeap.DEVICE_LOCAL, 256)
     lowered = lower(node.graph, KERNELS.entries, plan, ordering="canonical-1", tier="vulkan")
     return lowered, plan.allocations[TOGETHER].size_bytes
 

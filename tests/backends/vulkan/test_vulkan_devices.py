@@ -6,8 +6,8 @@ import pytest
 
 from zinc_rt.backends.vulkan import layers
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
-from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES, dotted
-from zinc_rt.backends.vulkan.tier import described
+from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES, version_text
+from zinc_rt.backends.vulkan.tier import device_info
 
 
 def test_device_opens_with_required_features_and_closes(vulkan_driver: PhysicalDevice) -> None:
@@ -23,9 +23,9 @@ def test_report_describes_device_driver_and_layers(
     vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VK_DRIVER_FILES", "/mine.json")
-    output = described(vulkan_driver)
+    output = device_info(vulkan_driver)
     assert (output.name, output.arch, output.profile) == (vulkan_driver.name, "vulkan", vulkan_driver.driver)
-    assert output.firmware == f"Vulkan {dotted(vulkan_driver.api_version)}"
+    assert output.firmware == f"Vulkan {version_text(vulkan_driver.api_version)}"
     assert output.software is (vulkan_driver.kind == "cpu") and not output.simulated
     assert output.driver_files == "VK_DRIVER_FILES=/mine.json" and output.layers == layers.active()
 

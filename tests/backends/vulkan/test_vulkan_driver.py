@@ -54,7 +54,7 @@ class Sums:
         self.backend, self.size = backend, size
         zero, one = np.zeros((1, size), np.float32), np.ones((1, size), np.float32)
         self.node = one_node(Op.ADD, (zero, one), (zero.copy(),))
-        plan = self.node.together(BufferHeap.HOST_VISIBLE, 256)
+        plan = self.node.shared_plan(BufferHeap.HOST_VISIBLE, 256)
         plan = replace(plan, placements={**plan.placements, "y": plan.placements["a"]})
         lowered = lower(self.node.graph, KERNELS.entries, plan, ordering="canonical-1", tier="vulkan")
         self.lowered = replace(lowered, timed=timed)

@@ -13,7 +13,7 @@ from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.sim.shader.perturbation import every_result
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import plans, thinned
+from zinc_rt.validate.kernel_test.select import plans, thin_plans
 from zinc_rt.validate.kernel_test.support import support
 
 ALL = 1 << 30
@@ -41,7 +41,7 @@ def test_last_bit_of_reciprocals_and_roots_does_not_matter(by: int, slow_counts:
     seen: set[str] = set()
     for family, ordering in itertools.product(FAMILIES, (ORDERING, f"{ORDERING}-q8")):
         taken = [plan for plan in plans(cases(family), KERNELS, ordering) if wanted & set(plan.kernels)]
-        for plan in thinned(taken, slow_counts(1, ALL)):
+        for plan in thin_plans(taken, slow_counts(1, ALL)):
             case, device = plan.case, EngineDevice(level="off", perturb=every_result(by))
             check(case.op, *case.operands(), capacity=case.room, device=device, ordering=ordering, **case.attrs)
             seen |= users & set(plan.kernels)

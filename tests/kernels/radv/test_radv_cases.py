@@ -18,7 +18,7 @@ from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, operands, wrong_
 from zinc_rt.kernels.radv.table import KERNELS
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thinned
+from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thin_plans
 
 pytestmark = pytest.mark.rest
 ORDERINGS = (ORDERING, "canonical-1-q8")
@@ -57,7 +57,7 @@ def test_family_matches_the_oracle_bits(
 ) -> None:
     maximum = slow_counts(1, ALL)
     taken = [plan for plan in planned(family, ordering) if maximum == ALL or all(map(is_chosen, plan.kernels))]
-    for plan in thinned(taken, maximum)[part::PARTS]:
+    for plan in thin_plans(taken, maximum)[part::PARTS]:
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, kernels=KERNELS, ordering=ordering, **case.attrs)

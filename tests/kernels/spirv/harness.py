@@ -80,7 +80,7 @@ class SpirvBench:
     def run(self, node: OneNode) -> dict[str, np.ndarray]:
         """Every operand but the weights, as it is afterwards. CheckFailed where a kernel wrote beside one."""
         backend = self.backend
-        lowered = lower(node.graph, KERNELS.entries, node.apart(), ordering=ORDERING, tier="vulkan")
+        lowered = lower(node.graph, KERNELS.entries, node.separate_plan(), ordering=ORDERING, tier="vulkan")
         buffers = backend.upload(node.weights, {})
         try:
             for name, array in node.operands.items():

@@ -88,7 +88,7 @@ def _launches(family: str, ordering: str) -> Iterator[Launch]:
         entry = choose(node.node, node.graph, KERNELS.entries, ordering)
         if isinstance(entry, str):
             continue
-        together = node.together(BufferHeap.DEVICE_LOCAL, 256)
+        together = node.shared_plan(BufferHeap.DEVICE_LOCAL, 256)
         program = LoweredGraph(node.graph, together, ordering, (Call(node.node, entry),))
         yield from (step.launch for step in dispatch_plan(program).dispatches)
 

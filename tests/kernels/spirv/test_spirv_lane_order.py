@@ -22,7 +22,7 @@ from zinc_rt.spirv.module import read
 from zinc_rt.spirv.opcodes import Opcode
 from zinc_rt.validate.cases.table import cases
 from zinc_rt.validate.kernel_test.bench import CaseBench
-from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thinned
+from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thin_plans
 
 pytestmark = pytest.mark.skipif(not available(), reason='no compiler: extra "glsl" is not installed')
 
@@ -47,7 +47,7 @@ def with_barriers() -> frozenset[str]:
 
 def chosen(family: str, ordering: str, count: int) -> list[PlannedCase]:
     result = plans(cases(family), KERNELS, ordering)
-    return thinned([plan for plan in result if with_barriers() & {*plan.kernels}], count)
+    return thin_plans([plan for plan in result if with_barriers() & {*plan.kernels}], count)
 
 
 def reversed_lanes(kernels: set[str], folder: Path, *edits: GlslEdit) -> dict[str, bytes]:

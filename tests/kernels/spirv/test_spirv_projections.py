@@ -18,14 +18,14 @@ from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE
 from zinc_rt.kernels.spirv.table import KERNELS, TUNING
 from zinc_rt.lower.lower import choose
 from zinc_rt.validate.kernel_test.bench import CaseBench
-from zinc_rt.validate.kernel_test.select import planned, skeleton
+from zinc_rt.validate.kernel_test.select import plan_case, skeleton
 
 Q8 = "canonical-1-q8"
 ALL = 1 << 30
 
 
 def kernels_of(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
-    return tuple(name for name in planned(parse(line), KERNELS, ordering).kernels if name != "step_grids")
+    return tuple(name for name in plan_case(parse(line), KERNELS, ordering).kernels if name != "step_grids")
 
 
 @pytest.mark.parametrize("dtype", EVERY_OTHER_TYPE)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 
 import numpy as np
 
-from zinc_rt.backends.amd.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
+from zinc_rt.backends.amd.device_memory import PLACEMENTS, DeviceMemory, Storage, pack_buffers
 from zinc_rt.backends.amd.executable_builder import ExecutableBuilder
 from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.backends.amd.hang_reporter import HangReporter
@@ -123,7 +123,7 @@ class AmdBackend(ClosedAtExit):
             self._transfers().fill(device.gpu_va, device.size_bytes)
         elif device.placement is Placement.VRAM_BAR:
             device.host.view[:] = bytes(device.size_bytes)
-            self._queues.wrote_bar()
+            self._queues.note_bar_write()
         return buffer
 
     def free(self, buffer: Buffer) -> None:
@@ -141,7 +141,7 @@ class AmdBackend(ClosedAtExit):
         if storage.device.mapping is not None:
             storage.view()[offset_bytes : offset_bytes + data.nbytes] = data
             if storage.device.placement is Placement.VRAM_BAR:
-                self._queues.wrote_bar()
+                self._queues.note_bar_write()
             return
         self._transfers().write(storage.gpu_va + offset_bytes, np.frombuffer(data, np.uint8))
         self._transfers().finish()
@@ -168,11 +168,11 @@ class AmdBackend(ClosedAtExit):
             (Placement.GTT_CACHED, BufferHeap.HOST_VISIBLE, "weights on the host"),
         ):
             on_host = heap is BufferHeap.HOST_VISIBLE
-            pools = packed({name: size for name, size in sizes.items() if (name in host) == on_host})
+            pools = pack_buffers({name: size for name, size in sizes.items() if (name in host) == on_host})
             for number, pool in enumerate(pools):
                 last, offset = pool[-1]
                 block = self.memory.block(offset + max(1, sizes[last]), placement, f"{what} {number}")
-                self._queues.allocated()
+                self._queues.note_allocation()
                 for name, offset in pool:
                     buffers[name] = self.memory.buffer(block, offset, sizes[name], heap, name)
         try:
@@ -204,7 +204,7 @@ class AmdBackend(ClosedAtExit):
         self, lowered: LoweredGraph | PlannedGraph | PacketList, buffers: Mapping[str, Buffer]
     ) -> AmdExecutable:
         """Build an indirect buffer in GPU memory."""
-        self._queues.wrote_bar()
+        self._queues.note_bar_write()
         return self._builder.build(lowered, buffers)
 
     def unload(self, executable: AmdExecutable) -> None:
@@ -285,7 +285,7 @@ class AmdBackend(ClosedAtExit):
             raise ValueError(f"{name}: unknown heap {heap!r}")
         placement, fallback = PLACEMENTS[heap]
         block = self.memory.block(size_bytes, placement, name, fallback)
-        self._queues.allocated()
+        self._queues.note_allocation()
         return self.memory.buffer(block, 0, size_bytes, heap, name)
 
     def _transfers(self) -> Transfer:

@@ -134,7 +134,7 @@ class DeviceMemory:
         return failures
 
 
-def packed(sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
+def pack_buffers(sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
     """Pack named sizes into allocations. Return names with offsets, one list per allocation of at most
     POOL_BYTES.
     """

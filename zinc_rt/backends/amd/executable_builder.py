@@ -25,7 +25,7 @@ from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block
-from zinc_rt.lower.dispatch_plan import places
+from zinc_rt.lower.dispatch_plan import operand_addresses
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import QueueInterface as LintQueue
@@ -124,7 +124,7 @@ class ExecutableBuilder:
         """Announce the names of buffer parts. This is the last step of a build, so that a failed build leaves no
         names in shared buffers."""
         own: list[NamedRange] = []
-        for allocation, offset, size_bytes, name in places(plan, lowered.graph, lowered.plan):
+        for allocation, offset, size_bytes, name in operand_addresses(plan, lowered.graph, lowered.plan):
             if allocation:
                 buffer = buffers[allocation]
                 executable.placed.setdefault(buffer, []).append((gpu_va(buffer) + offset, size_bytes, name))

@@ -59,11 +59,11 @@ class HangReporter:
         stuck = stopped_ring.stuck_submission(ring)
         ib = stuck.ready.ib if stuck is not None else None
         code = stopped_ring.ib_words(ib) if ib is not None else ()
-        refused = stopped_ring.illegal(shown, code, ring, addresses)
+        refused = stopped_ring.illegal_packets(shown, code, ring, addresses)
         faults, faulty = stopped_ring.fault_states(ring, addresses, self._find_fault)
         return HangReport(
             what=what,
-            why=stopped_ring.why(ring, faults, refused),
+            why=stopped_ring.likely_cause(ring, faults, refused),
             last_packet=shown.last_packet,
             ring=stopped_ring.ring_state(ring),
             fence=stopped_ring.fence_state(ring),

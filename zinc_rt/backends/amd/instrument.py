@@ -86,8 +86,8 @@ class AmdInstrument:
         """Return each finding since this backend was opened once, without mere remarks about code of other
         compilers."""
         fresh = self._device.findings()[self._before :]
-        reported = (item for item in fresh if not is_remark(item.rule, _compiler(item)))
-        return list(dict.fromkeys(map(self._finding, reported)))
+        reported = (item for item in fresh if not is_remark(item.rule, _finding_compiler(item)))
+        return list(dict.fromkeys(map(self._to_finding, reported)))
 
     def count(self, rules: Collection[str]) -> int:
         """Return the number of findings of these rules so far."""
@@ -98,7 +98,10 @@ class AmdInstrument:
         Unlike `findings`, repeated findings are included, and nodes are looked up now, because another queue with
         the same id may have had the same finding."""
         findings = [finding for finding in self._device.findings() if finding.rule in rules][since:]
-        return [QueueFinding(finding.queue_id, finding.packet_va, self._made(finding)) for finding in findings]
+        return [
+            QueueFinding(finding.queue_id, finding.packet_va, self._locate_finding(finding))
+            for finding in findings
+        ]
 
     def unfinished(self, queue_id: int) -> tuple[str, ...]:
         """Return the positions of that queue's unfinished waves, one sentence for each position."""
@@ -119,7 +122,7 @@ class AmdInstrument:
     def watchpoint_hits(self) -> list[StoreEvent]:
         return [
             StoreEvent(
-                _named(watchpoint_hit.kernel)[0] or watchpoint_hit.kernel,
+                _kernel_of_label(watchpoint_hit.kernel)[0] or watchpoint_hit.kernel,
                 watchpoint_hit.pc,
                 watchpoint_hit.instruction,
                 watchpoint_hit.group,
@@ -140,17 +143,17 @@ class AmdInstrument:
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         self._device.precompile(kernels)
 
-    def _finding(self, each: Any) -> Finding:
-        if each not in self._known:
-            self._known[each] = self._made(each)
-        return self._known[each]
+    def _to_finding(self, finding: Any) -> Finding:
+        if finding not in self._known:
+            self._known[finding] = self._locate_finding(finding)
+        return self._known[finding]
 
-    def _made(self, each: Any) -> Finding:
+    def _locate_finding(self, each: Any) -> Finding:
         node, location = self._node_at(each.queue_id, each.packet_va), each.place
         fault = PageFault(*astuple(each.fault)) if each.fault is not None else None
         if location is None:
             return Finding(each.rule, each.sentence, node=node, fault=fault)
-        kernel, compiler = _named(location.kernel)
+        kernel, compiler = _kernel_of_label(location.kernel)
         source = self._source(kernel, compiler, location.pc)
         mark = f"pc 0x{location.pc:x} `"
         return Finding(
@@ -176,12 +179,12 @@ class AmdInstrument:
         return zrt.place_at(pc) if zrt is not None and zrt.compiler == compiler else ""
 
 
-def _compiler(each: Any) -> str:
+def _finding_compiler(finding: Any) -> str:
     """Return the compiler of the code that a finding is about; "" for our own code, or if it is not about code."""
-    return _named(each.place.kernel)[1] if each.place is not None else ""
+    return _kernel_of_label(finding.place.kernel)[1] if finding.place is not None else ""
 
 
-def _named(described: str) -> tuple[str, str]:
+def _kernel_of_label(described: str) -> tuple[str, str]:
     """Return the name and the compiler of a kernel from the label of its first byte, as made by label_of; empty
     for any other label."""
     label, _, offset = described.rpartition("+")

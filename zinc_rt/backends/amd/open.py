@@ -31,7 +31,7 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
     if driver is None or not host.gpus:
         return Availability(False, "no AMD GPU here", "zinc-rt devices shows what was looked at")
     known = tuple(name for name in registry.spec(tier).kernel_sets if name in ARCHITECTURES)
-    devices = tuple(_on_device(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
+    devices = tuple(_device_row(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
     ordered = sorted(
         devices,
         key=lambda device: (not device.usable, device.gpu is None or sets.code_of(device.gpu.arch) not in known),
@@ -40,7 +40,7 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
     return Availability(best.usable, f"{best.device}: {best.why}", best.next, best.gpu, devices)
 
 
-def _on_device(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
+def _device_row(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
     label = f"{gpu.name} {gpu.arch}".strip()
     if answer.usable and sets.code_of(gpu.arch) not in known:
         text = (

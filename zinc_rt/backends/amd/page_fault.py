@@ -130,9 +130,9 @@ class FaultFinder:
         ]
         if not here:
             return None
-        return self._placed(here[-1]), here[-1].finding.node
+        return self._locate_dispatch(here[-1]), here[-1].finding.node
 
-    def _placed(self, found: QueueFinding) -> SimulatedFault:
+    def _locate_dispatch(self, found: QueueFinding) -> SimulatedFault:
         """Add the dispatch and the kernel if the packet is in one of our executables."""
         finding, fault = found.finding, found.finding.fault
         assert fault is not None

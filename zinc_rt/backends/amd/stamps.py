@@ -24,11 +24,11 @@ CLOCK = "the GPU's counter at 100 MHz"
 SIMULATED_CLOCK = "a simulated counter: this machine's clock, no word about hardware"
 
 
-def begins(va: int) -> Packet:
+def begin_packet(va: int) -> Packet:
     return CopyData(0, va, src_sel=GPU_CLOCK, count_sel=1)
 
 
-def ends(va: int) -> tuple[Packet, ...]:
+def end_packets(va: int) -> tuple[Packet, ...]:
     return (
         EventWrite.cs_partial_flush(),
         CopyData(0, va + STAMPS_BYTES // 2, src_sel=GPU_CLOCK, count_sel=1, wr_confirm=1),

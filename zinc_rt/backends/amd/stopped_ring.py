@@ -161,7 +161,7 @@ def ib_words(ib: IndirectCode) -> tuple[int, ...]:
     return tuple(ib.buffer.mapping.view[start : start + 4 * len(ib.words)].cast("I"))
 
 
-def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
+def illegal_packets(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
     """Return linter errors in the ring's window and in the indirect buffer."""
     illegal_packets = []
     for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
@@ -188,25 +188,25 @@ def fault_states(
             continue
         va = incident.fault.va
         region = addresses.at(va) or addresses.near(va)
-        named = _naming(ring, va, PAGE_BYTES)
+        named = _submissions_with_address(ring, va, PAGE_BYTES)
         if not named and region is not None:
-            named = _naming(ring, region.va, region.size_bytes)
+            named = _submissions_with_address(ring, region.va, region.size_bytes)
         fault, its_node = (find(ring.queue.queue_id, va) if find is not None else None) or (None, None)
         node = node or its_node
         states.append(FaultState(incident.text, va, addresses.describe(va), named, fault))
     return tuple(states), node
 
 
-def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
+def _submissions_with_address(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
     """Return unfinished submissions whose packets name these bytes."""
     seen = fence_state(ring).seen
     running = [submission for submission in ring.submissions() if not 0 < submission.fence_value <= seen]
     distinct = {item.ready: None for item in running}  # a replayed graph is one object, however often it runs
-    named = {ready for ready in distinct if _names(ready, ring, va, size_bytes)}
+    named = {ready for ready in distinct if _mentions_address(ready, ring, va, size_bytes)}
     return tuple(item.ready.name for item in running if item.ready in named)
 
 
-def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
+def _mentions_address(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
     streams: list[Sequence[int]] = [list(ready.words)]
     if isinstance(ready.ib, IndirectCode):
         streams.append(ready.ib.words)
@@ -219,7 +219,7 @@ def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
     )
 
 
-def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...]) -> str:
+def likely_cause(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...]) -> str:
     """Return the most likely reason in one sentence. Certain reasons precede guesses."""
     if faults:
         first = faults[0]
@@ -232,7 +232,7 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     guard = line.guard()
     if guard is not None:
         return guard
-    if miscounted := _miscounted(ring):
+    if miscounted := _find_wrong_advance(ring):
         return miscounted
     if refused:
         return f"an illegal packet stops the queue: {refused[0]}"
@@ -255,7 +255,7 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     return f"all was fetched, but {name} does not finish, or its RELEASE_MEM does not reach the fence"
 
 
-def _miscounted(ring: AmdRing) -> str:
+def _find_wrong_advance(ring: AmdRing) -> str:
     """Find a submission whose wptr advance differs from its number of dwords: the dwords between were never
     written."""
     for submission in ring.submissions():

@@ -77,11 +77,11 @@ class StreamQueues:
     def ids(self) -> set[int]:
         return {queue.ring.queue.queue_id for queue in self._queues.values()}
 
-    def wrote_bar(self) -> None:
+    def note_bar_write(self) -> None:
         """Note that the host wrote through the BAR: flush before the next submission."""
         self._bar_writes += 1
 
-    def allocated(self) -> None:
+    def note_allocation(self) -> None:
         """Note an allocation that the GPU must be able to reach before the next submission."""
         self._unsettled = True
 
@@ -108,7 +108,7 @@ class StreamQueues:
         """Submit INDIRECT_BUFFER, fence, doorbell. Raise Hang if the ring stays full."""
         queue = self._queues.get(stream)
         if queue is None or stream.waits or self._unsettled or queue.flushed != self._bar_writes:
-            return self._submit_with_care(executable, stream)
+            return self._submit_checked(executable, stream)
         ready = queue.ready.get(executable)
         if ready is None:
             ready = queue.ready[executable] = self._ready(queue, executable)
@@ -152,7 +152,7 @@ class StreamQueues:
         self._queues.clear()
         return failures
 
-    def _submit_with_care(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
+    def _submit_checked(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
         """Submit on the checked path: first on a stream, with waits for other streams, or after host writes."""
         ring = self.ring(stream)
         queue = self._queues[stream]

@@ -54,10 +54,10 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
             break  # the linter says what it is
         if isinstance(packet, DispatchDirect | DispatchIndirect):
             if not left:
-                raise _wrong(name, item, "a dispatch that no launch asked for", "leave it out")
+                raise _encode_error(name, item, "a dispatch that no launch asked for", "leave it out")
             step = left.pop(min(left))
-            for problem, advice in (*_launched(packet, state, step, expected), *order.dispatch(step)):
-                raise _wrong(name, item, f"{_dispatch_name(step)}: {problem}", advice)
+            for problem, advice in (*_check_launch(packet, state, step, expected), *order.dispatch(step)):
+                raise _encode_error(name, item, f"{_dispatch_name(step)}: {problem}", advice)
         elif isinstance(packet, EventWrite) and packet.event_type == CS_PARTIAL_FLUSH:
             order.waited = True
         elif isinstance(packet, AcquireMem) and order.waited:
@@ -68,7 +68,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
         raise EncodeError(f"{name}: {_dispatch_name(step)} is never dispatched", next="emit it")
 
 
-def _wrong(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:
+def _encode_error(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:
     return EncodeError(f"{name}, dword {item.offset}: {text}", next=advice)
 
 
@@ -76,7 +76,7 @@ def _dispatch_name(step: Dispatch) -> str:
     return f"{step.launch.kernel} for {'the grids' if step.node is None else repr(step.node)}"
 
 
-def _launched(
+def _check_launch(
     packet: DispatchDirect | DispatchIndirect, state: DispatchState, step: Dispatch, expected: Expectation
 ) -> Iterator[tuple[str, str]]:
     """Check the registers and the packet against the container and the plan."""
@@ -171,18 +171,18 @@ class _Order:
                 writer = self.temps.setdefault((id(step.node), buffer.name), step)
                 if writer is not None and writer is not step:
                     yield f"it needs {buffer.name} of {writer.launch.kernel}, which may still run", FLUSH
-        reads, writes = _touched(step, self.expected.extent)
+        reads, writes = _touched_ranges(step, self.expected.extent)
         for name, span in reads:
-            if other := _meets(step, span, self.written):
+            if other := _find_overlap(step, span, self.written):
                 yield f"it reads {name}, which {other} may still be writing", FLUSH
         for name, span in writes:
-            if other := _meets(step, span, [*self.written, *self.read]):
+            if other := _find_overlap(step, span, [*self.written, *self.read]):
                 yield f"it writes {name}, which {other} may still use", FLUSH
         self.read += [(span, step) for _, span in reads]
         self.written += [(span, step) for _, span in writes]
 
 
-def _touched(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], list[tuple[str, Range]]]:
+def _touched_ranges(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], list[tuple[str, Range]]]:
     """Return this launch's reads and writes of the graph's buffers."""
     if step.node is None:
         return [], []
@@ -191,8 +191,8 @@ def _touched(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], l
     return inputs, [(name, extent(name)) for name in step.node.outputs if name in named]
 
 
-def _meets(step: Dispatch, span: Range, others: Sequence[tuple[Range, Dispatch]]) -> str:
-    for (first, behind), other in others:
+def _find_overlap(step: Dispatch, span: Range, earlier: Sequence[tuple[Range, Dispatch]]) -> str:
+    for (first, behind), other in earlier:
         if first < span[1] and span[0] < behind and other.node is not step.node:
             return _dispatch_name(other)
     return ""

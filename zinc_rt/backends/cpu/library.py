@@ -49,27 +49,27 @@ Compile = Callable[[build.Compiler, str], bytes]
 _LOADED: dict[tuple[str, str], Library] = {}  # a library is loaded once
 
 
-def library(named: str = "", *, say: Callable[[str], None] = lambda line: None) -> Library:
-    """Return the library for this machine. `named` selects another compiler. `say` receives messages about slow
-    steps.
+def library(compiler_name: str = "", *, report: Callable[[str], None] = lambda line: None) -> Library:
+    """Return the library for this machine. `compiler_name` selects another compiler; `report` receives messages
+    about slow steps.
 
     Raise UnsupportedError with the reason if no level computes the right bits, or nothing compiles.
     """
     cache = ObjectCache(cache_folder() / "native")
-    where = (named, str(cache.folder))
+    where = (compiler_name, str(cache.folder))
     if where not in _LOADED:
-        _LOADED[where] = first_good(cache, build.compiler(named), build.levels(), say=say)
+        _LOADED[where] = select_library(cache, build.compiler(compiler_name), build.levels(), report=report)
     return _LOADED[where]
 
 
-def first_good(
+def select_library(
     cache: ObjectCache,
-    using: build.Compiler,
+    compiler: build.Compiler,
     levels: Sequence[str],
     *,
     compile: Compile = build.compile_library,
     check: Callable[[bytes], str] | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Library:
     """Return the library of the highest level that compiles and passes its self-test, now or in the cache.
     `check`: returns the faults of a library; `self_test` by default.
@@ -78,15 +78,15 @@ def first_good(
     """
     notes: list[str] = []
     for level in levels:
-        with _one_at_a_time(cache.folder):
-            loaded = _good(cache, using, level, compile, check or self_test, say)
+        with _lock_folder(cache.folder):
+            loaded = _build_or_load(cache, compiler, level, compile, check or self_test, report)
         if isinstance(loaded, str):
             notes.append(loaded)
-            say(loaded)
+            report(loaded)
             continue
         content, cached = loaded
-        return Library(load(content), level, using.version, tuple(notes), cached)
-    alike = _alike(notes)
+        return Library(load(content), level, compiler.version, tuple(notes), cached)
+    alike = _common_error(notes)
     if not alike:
         raise UnsupportedError("no native kernels: " + "; ".join(notes))
     raise UnsupportedError(
@@ -96,30 +96,30 @@ def first_good(
     )
 
 
-def _alike(notes: Sequence[str]) -> str:
+def _common_error(notes: Sequence[str]) -> str:
     """Return the error that all builds have in common, or nothing. Such an error is not caused by one compiler or
     CPU."""
     wrong = {note.partition(FAILED_TEST)[2].removesuffix(")") for note in notes}
     return wrong.pop() if len(notes) > 1 and len(wrong) == 1 else ""
 
 
-def _good(
+def _build_or_load(
     cache: ObjectCache,
-    using: build.Compiler,
+    compiler: build.Compiler,
     level: str,
     compile: Compile,
     check: Callable[[bytes], str],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[bytes, bool] | str:
     """Return a library that passed its self-test and whether it was cached, or the reason why there is none."""
-    key = build.key(using, level)
+    key = build.key(compiler, level)
     if (content := cache.load(key)) is not None:
         return content, True
     if (failed := cache.load(key + FAILED)) is not None:
         return failed.decode()
-    say(f"compiling the CPU's kernels ({level}), once for this machine ...")
+    report(f"compiling the CPU's kernels ({level}), once for this machine ...")
     try:
-        content = compile(using, level)
+        content = compile(compiler, level)
     except UnsupportedError as error:
         return str(error)
     problem = check(content)
@@ -180,7 +180,7 @@ def _file(content: bytes) -> Iterator[Path]:
 
 
 @contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Hold a lock so that only one of several processes compiles the library. Without lock support there is no
     lock."""
     try:

@@ -41,7 +41,7 @@ def probe(host: Host) -> Availability:
     """Probe the tier. On a machine's first time this compiles the kernels, because only a test shows whether they
     run."""
     try:
-        loaded = library(_named_compiler(), say=_say)
+        loaded = library(_compiler_setting(), report=_print_note)
     except UnsupportedError as error:
         devices = (OnDevice("cpu", False, error.message, error.next),)
         return Availability(False, error.message, error.next, devices=devices)
@@ -63,7 +63,7 @@ def open(opening: Opening) -> NativeBackend:
     return NativeBackend(
         opening.spec,
         opening.ordering,
-        library(_named_compiler(), say=_say),
+        library(_compiler_setting(), report=_print_note),
         threads=opening.options.get("threads") or len(affinity) or default_threads(),
         affinity=affinity,
     )
@@ -115,7 +115,7 @@ class NativeBackend(HostMemory):
         self._helpers.close()
 
     def _run(self, executable: tasks.NativeExecutable) -> None:
-        with self._read_ahead.following(executable.followed, executable.running):
+        with self._read_ahead.follow(executable.followed, executable.running):
             start = time.monotonic_ns()
             result = self._helpers.run(executable.struct)
             executable.host_ns[:] = start, time.monotonic_ns()
@@ -126,7 +126,7 @@ class NativeBackend(HostMemory):
             raise InputError(f"{executable.tasks[task][0]!r}: {REFUSALS.get(reason, f'refused, code {reason}')}")
 
 
-def _named_compiler() -> str:
+def _compiler_setting() -> str:
     """Return the compiler named in the environment. Every command has checked it; it applies to the whole
     process.
     """
@@ -137,5 +137,5 @@ def _threads(count: int) -> str:
     return f"{count} thread{'s' * (count != 1)}"
 
 
-def _say(line: str) -> None:
+def _print_note(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -38,7 +38,9 @@ def run_node(
         name: Buffer(name, array.nbytes, "host", storage=array if isinstance(array, Weight) else _bytes(array))
         for name, array in compiled.arrays.items()
     }
-    lowered = LoweredGraph(compiled.graph, compiled.apart(), backend.ordering, (Call(compiled.node, entry),))
+    lowered = LoweredGraph(
+        compiled.graph, compiled.separate_plan(), backend.ordering, (Call(compiled.node, entry),)
+    )
     executable = backend.build(lowered, buffers)
     backend.wait(backend.submit(executable, Stream("node")), 600)
     backend.unload(executable)

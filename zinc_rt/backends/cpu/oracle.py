@@ -168,7 +168,7 @@ class CpuBackend(HostMemory):
                 try:
                     results = call.code(self.math, *inputs, **call.node.attrs)
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                    raise _failed(self.spec.tier, call.node, error) from error
+                    raise _node_failure(self.spec.tier, call.node, error) from error
             if not isinstance(results, tuple):
                 results = (results,)
             for output, result in zip(call.outputs, results, strict=False):
@@ -177,7 +177,7 @@ class CpuBackend(HostMemory):
                 seen.append(self._clock_ns())
 
 
-def _failed(tier: str, node: Node, error: Exception) -> NodeFailed:
+def _node_failure(tier: str, node: Node, error: Exception) -> NodeFailed:
     """Create the error that names the node and the deepest line in the oracle's own code."""
     lines = [
         f"kernels/reference/{path.relative_to(REFERENCE)}:{frame.lineno}"

@@ -68,7 +68,7 @@ def groups_of(
     seen: set[str] = set()
     for call in lowered.calls:
         node = call.node
-        weights = list(_read_whole(node, lowered))
+        weights = list(_fully_read_weights(node, lowered))
         of_none = node.layer is None and not weights  # an index table, say: it belongs where it stands
         if not groups or (groups[-1][0] != node.layer and not of_none):
             groups.append((node.layer, []))
@@ -80,7 +80,7 @@ def groups_of(
     return tuple(WeightGroup(layer, tuple(ranges)) for layer, ranges in groups), where
 
 
-def _read_whole(node: Node, lowered: LoweredGraph) -> Iterator[str]:
+def _fully_read_weights(node: Node, lowered: LoweredGraph) -> Iterator[str]:
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
         if name == ABSENT or lowered.graph.buffers[name].role != "weight":
             continue
@@ -160,7 +160,7 @@ class FollowedGraph:
 
 
 class ReadAhead:
-    """The prefetcher of one backend. Call `add` when a graph is built; `following` prefetches while it runs."""
+    """The prefetcher of one backend. Call `add` when a graph is built; `follow` prefetches while it runs."""
 
     def __init__(
         self,
@@ -201,11 +201,11 @@ class ReadAhead:
         return None
 
     def _ask(self, whole: WeightGroup) -> None:
-        for piece in _cut(whole):
+        for piece in _split_group(whole):
             self._advise(piece)
 
     @contextmanager
-    def following(self, followed: FollowedGraph | None, running: Callable[[], int]) -> Iterator[None]:
+    def follow(self, followed: FollowedGraph | None, running: Callable[[], int]) -> Iterator[None]:
         """Prefetch while the body runs a graph. `running` returns the current task."""
         if followed is None or not followed.groups:
             yield
@@ -228,12 +228,12 @@ class ReadAhead:
                 budget_bytes = min(self._budget_bytes, followed.room_bytes)
                 requested = next_groups(followed.groups, group, budget_bytes)
                 fresh = [index for index in requested if index not in before]
-                pieces += [piece for index in fresh for piece in _cut(followed.groups[index])]
+                pieces += [piece for index in fresh for piece in _split_group(followed.groups[index])]
             if pieces:
                 self._advise(pieces.pop(0))
 
 
-def _cut(group: WeightGroup) -> Iterator[PageRange]:
+def _split_group(group: WeightGroup) -> Iterator[PageRange]:
     for item in group.ranges:
         for at in range(0, item.size_bytes, PIECE_BYTES):
             yield PageRange(item.address + at, min(PIECE_BYTES, item.size_bytes - at))

@@ -63,9 +63,9 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
         within = node is not None and node is last_node  # a barrier here is the node's own
         last_node = node
         pending |= step.barrier and not (within and id(node) in gone)
-        if node is not None and _shareable(launch) and not changed & _sources(launch):
+        if node is not None and _can_share(launch) and not changed & _sources(launch):
             temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
-            known = sharing.written.get(_computes(launch))
+            known = sharing.written.get(_computation_key(launch))
             start = group + pending
             shared = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), start, start) for t in temps)
             for temp, location in zip(temps, shared, strict=True):
@@ -74,7 +74,7 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
                 if not within:
                     gone.add(id(node))
                 continue
-            sharing.written[_computes(launch)] = shared
+            sharing.written[_computation_key(launch)] = shared
             sharing.all += shared
         group += pending
         for buffer in launch.buffers:
@@ -87,7 +87,9 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
     offsets = pack([Lifetime(item.first, item.last, item.size_bytes) for item in sharing.all])
     places = {id(item): base + offset for item, offset in zip(sharing.all, offsets, strict=True)}
     end = max((places[id(item)] + item.size_bytes for item in sharing.all), default=plan.size_bytes)
-    moved = [NativeStep(step.barrier, _moved(step.dispatch, node, sharing, places)) for node, step in kept]
+    moved = [
+        NativeStep(step.barrier, _relocate_temps(step.dispatch, node, sharing, places)) for node, step in kept
+    ]
     return moved, end
 
 
@@ -113,7 +115,7 @@ def _changed_in_place(graph: OpGraph) -> frozenset[str]:
     )
 
 
-def _shareable(launch: Launch) -> bool:
+def _can_share(launch: Launch) -> bool:
     """Return whether a launch can be shared. One that reads a temporary cannot: temporaries are private to their
     node."""
     return launch.kernel in SHARED_KERNELS and not isinstance(launch.buffers[0], Temp)
@@ -125,12 +127,12 @@ def _sources(launch: Launch) -> frozenset[str]:
     )
 
 
-def _computes(launch: Launch) -> object:
+def _computation_key(launch: Launch) -> object:
     """Return a key that is equal for launches that write the same values."""
     buffers = tuple(buffer.size_bytes if isinstance(buffer, Temp) else buffer for buffer in launch.buffers)
     return launch.kernel, buffers, launch.constants, launch.grid
 
 
-def _moved(dispatch: Dispatch, node: int, sharing: _Sharing, places: Mapping[int, int]) -> Dispatch:
+def _relocate_temps(dispatch: Dispatch, node: int, sharing: _Sharing, places: Mapping[int, int]) -> Dispatch:
     ours = {name: places[id(sharing.read[node, name])] for name in dispatch.temps if (node, name) in sharing.read}
     return replace(dispatch, temps={**dispatch.temps, **ours}) if ours else dispatch

@@ -25,7 +25,7 @@ from zinc_rt.backends.vulkan.hang import VulkanHang, hang
 from zinc_rt.backends.vulkan.memory import VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipeline, Pipelines
 from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
-from zinc_rt.backends.vulkan.transfer import StagedTransfer, copied, zeroed
+from zinc_rt.backends.vulkan.transfer import StagedTransfer, copy_command, zero_commands
 from zinc_rt.backends.vulkan.upload import upload
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
 from zinc_rt.host.errors import CheckFailed, UnsupportedError
@@ -146,7 +146,7 @@ class VulkanBackend(ClosedAtExit):
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> SemaphoreFence:
         """Fill memory with vkCmdFillBuffer, in whole dwords."""
         self._check_process()
-        commands = zeroed(buffer.storage, offset_bytes, size_bytes)
+        commands = zero_commands(buffer.storage, offset_bytes, size_bytes)
         return self._streams.run_once(f"fill {buffer.name}", commands, stream)
 
     def copy(
@@ -159,7 +159,9 @@ class VulkanBackend(ClosedAtExit):
         stream: Stream,
     ) -> SemaphoreFence:
         self._check_process()
-        command = copied(source.storage, source_offset_bytes, target.storage, target_offset_bytes, size_bytes)
+        command = copy_command(
+            source.storage, source_offset_bytes, target.storage, target_offset_bytes, size_bytes
+        )
         what = f"copy {source.name} to {target.name}"
         return self._streams.run_once(what, [command] if size_bytes else [], stream)
 

@@ -17,55 +17,55 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
     allowed device can run a model."""
     chosen = pick(devices, which)
     if which in ANY and chosen.missing:
-        text = "; ".join(f"{item.name}: {item.missing}" for item in _allowed(devices, which))
+        text = "; ".join(f"{item.name}: {item.missing}" for item in _allowed_devices(devices, which))
         raise UnsupportedError(
             f"no Vulkan device can run models: {text}", next="update its driver; zinc-rt vulkan-test"
         )
     if chosen.missing:
-        raise UnsupportedError(f"{chosen.name}: {chosen.missing}", next=f"choose another: {listed(devices)}")
+        raise UnsupportedError(f"{chosen.name}: {chosen.missing}", next=f"choose another: {device_list(devices)}")
     equal = [
         device for device in devices if device.name == chosen.name and not device.missing and device != chosen
     ]
     if which not in ANY or not equal:
-        return chosen, said(chosen)
+        return chosen, device_line(chosen)
     more = f"the first of {len(equal) + 1} identical devices; --device {equal[0].option} selects the next"
-    return chosen, f"{said(chosen)}; {more}"
+    return chosen, f"{device_line(chosen)}; {more}"
 
 
 def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
     """Select as `choose` does, but return the first allowed device if none can run a model."""
     if which not in ANY:
-        return _named(devices, which)
-    allowed = _allowed(devices, which)
+        return _find_by_name(devices, which)
+    allowed = _allowed_devices(devices, which)
     if not allowed:
         what = "software driver" if which == "cpu" else "GPU"
         raise UnsupportedError(
-            f"--device {which}: Vulkan has no {what} here", next=f"choose one: {listed(devices)}"
+            f"--device {which}: Vulkan has no {what} here", next=f"choose one: {device_list(devices)}"
         )
     return next((item for item in allowed if not item.missing), allowed[0])
 
 
-def _allowed(devices: Sequence[PhysicalDevice], which: str) -> list[PhysicalDevice]:
+def _allowed_devices(devices: Sequence[PhysicalDevice], which: str) -> list[PhysicalDevice]:
     return [device for device in devices if which == "" or device.is_cpu == (which == "cpu")]
 
 
-def _named(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
+def _find_by_name(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
     if which.isdecimal() and int(which) < len(devices):
         return devices[int(which)]
     fit = [device for device in devices if which.lower() in device.name.lower()]
     if which.isdecimal() and not fit:
         text = "is one device" if len(devices) == 1 else f"are {len(devices)} devices"
-        raise UsageError(f"--device vulkan:{which}: there {text}", next=f"choose one: {listed(devices)}")
+        raise UsageError(f"--device vulkan:{which}: there {text}", next=f"choose one: {device_list(devices)}")
     if len(fit) != 1:
         fits = f"matches {' and '.join(item.option for item in fit)}" if fit else "matches no device"
-        raise UsageError(f"--device vulkan:{which}: the name {fits}", next=f"choose one: {listed(devices)}")
+        raise UsageError(f"--device vulkan:{which}: the name {fits}", next=f"choose one: {device_list(devices)}")
     return fit[0]
 
 
-def said(device: PhysicalDevice) -> str:
+def device_line(device: PhysicalDevice) -> str:
     """Describe a device in one line."""
     return f"{device.name}, {device.driver}{f' ({SOFTWARE})' if device.is_cpu else ''}"
 
 
-def listed(devices: Sequence[PhysicalDevice]) -> str:
+def device_list(devices: Sequence[PhysicalDevice]) -> str:
     return ", ".join(f"{device.option} {device.name}" for device in devices)

@@ -21,7 +21,7 @@ from zinc_rt.backends.vulkan.physical_device import (
     MemoryHeap,
     MemoryType,
     PhysicalDevice,
-    why_not,
+    missing_feature,
 )
 from zinc_rt.host.errors import UnsupportedError
 
@@ -128,9 +128,11 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
     drivers' order; () if no driver has one. Raise UnsupportedError if there is no loader, VulkanError if it cannot
     create an instance."""
     try:
-        with opened_instance() as (vulkan, instance):
+        with shared_instance() as (vulkan, instance):
             handles = _handles(vulkan, instance)
-            physical_devices = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
+            physical_devices = [
+                physical_device.query_device(vulkan, handle, i) for i, handle in enumerate(handles)
+            ]
     except VulkanError as error:
         if (error.call, error.result) in NO_DEVICE:
             return ()
@@ -139,7 +141,7 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
     physical_devices.sort(
         key=lambda physical_device: (order.index(physical_device.kind), physical_device.position)
     )
-    return tuple(replace(item, index=i, missing=why_not(item)) for i, item in enumerate(physical_devices))
+    return tuple(replace(item, index=i, missing=missing_feature(item)) for i, item in enumerate(physical_devices))
 
 
 def open_device(physical: PhysicalDevice) -> VulkanDevice:
@@ -151,10 +153,10 @@ def open_device(physical: PhysicalDevice) -> VulkanDevice:
     try:
         handles = _handles(vulkan, instance)
         here = handles[physical.position] if physical.position < len(handles) else 0
-        if not here or physical_device.ask(vulkan, here, physical.position).uuid != physical.uuid:
+        if not here or physical_device.query_device(vulkan, here, physical.position).uuid != physical.uuid:
             raise UnsupportedError(f"{physical.name} is no longer there", next="zinc-rt devices")
         try:
-            return _opened(vulkan, instance, here, physical)
+            return _create_device(vulkan, instance, here, physical)
         except VulkanError as error:
             raise error.of(f"{physical.name} ({physical.driver})") from None
     except BaseException:
@@ -162,7 +164,7 @@ def open_device(physical: PhysicalDevice) -> VulkanDevice:
         raise
 
 
-def _opened(vulkan: Vulkan, instance: int, here: int, physical: PhysicalDevice) -> VulkanDevice:
+def _create_device(vulkan: Vulkan, instance: int, here: int, physical: PhysicalDevice) -> VulkanDevice:
     family = physical.compute_family
     assert family is not None, "why_not looks for one"
     count = min(physical.queue_families[family].queues, MOST_QUEUES)
@@ -209,7 +211,7 @@ def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
 
 
 @contextmanager
-def opened_instance() -> Iterator[tuple[Vulkan, int]]:
+def shared_instance() -> Iterator[tuple[Vulkan, int]]:
     """Create an instance for queries. Yield its functions and handle."""
     vulkan, instance = _create_instance()
     try:

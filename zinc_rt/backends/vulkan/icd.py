@@ -25,12 +25,12 @@ class InstalledDriver:
     trouble: str = ""
 
 
-def named(environment: Mapping[str, str] = os.environ) -> str:
+def manifest_override(environment: Mapping[str, str] = os.environ) -> str:
     """Return the variable that names manifests instead of the folders, as NAME=value; "" if none is set."""
     return next((f"{name}={environment[name]}" for name in OWN_LIST if environment.get(name)), "")
 
 
-def installed(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDriver, ...]:
+def installed_drivers(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDriver, ...]:
     """Return every manifest that the loader would read, in its order. Each library is opened as a test."""
     return tuple(read(path) for path in manifests(environment))
 
@@ -38,7 +38,7 @@ def installed(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDri
 def manifests(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """Return the manifest files. Files named by a variable are included even if they do not exist."""
     files: list[Path] = []
-    own = named(environment)
+    own = manifest_override(environment)
     for entry in own.partition("=")[2].split(os.pathsep) if own else folders(environment):
         path = Path(entry)
         files += sorted(path.glob("*.json")) if path.is_dir() else [path] if own else []

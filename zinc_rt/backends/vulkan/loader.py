@@ -49,12 +49,12 @@ class Vulkan:
             raise UnsupportedError(f"{self.source} has no {name}", next="update the Vulkan driver or loader")
         function = function_type(name)(address)
         if COMMANDS[name].startswith("i32 "):
-            function = _checked(name, function)
+            function = _check_result(name, function)
         setattr(self, name, function)
         return function
 
 
-def _checked(name: str, function: Any) -> Any:
+def _check_result(name: str, function: Any) -> Any:
     def call(*arguments: Any) -> int:
         result: int = function(*arguments)
         if result < 0:
@@ -73,11 +73,11 @@ def load() -> Vulkan:
     """
     os.environ.setdefault("LP_NUM_THREADS", str(available_cores()))
     for library in LIBRARIES:
-        if handle := _opened(library):
+        if handle := _open_library(library):
             return Vulkan(_finder(handle.vkGetInstanceProcAddr), library)
-    drivers = icd.installed()
+    drivers = icd.installed_drivers()
     for driver in drivers:
-        if not driver.trouble and (vulkan := _driver_alone(driver)):
+        if not driver.trouble and (vulkan := _load_driver(driver)):
             return vulkan
     troubles = "; ".join(f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble)
     raise UnsupportedError(
@@ -87,14 +87,14 @@ def load() -> Vulkan:
     )
 
 
-def _opened(library: str) -> ctypes.CDLL | None:
+def _open_library(library: str) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(library)
     except OSError:
         return None
 
 
-def _driver_alone(driver: icd.InstalledDriver) -> Vulkan | None:
+def _load_driver(driver: icd.InstalledDriver) -> Vulkan | None:
     """Return a driver's own functions if it can be used without a loader."""
     handle = ctypes.CDLL(driver.library)
     if not hasattr(handle, "vk_icdGetInstanceProcAddr"):

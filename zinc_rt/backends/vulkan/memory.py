@@ -203,7 +203,9 @@ class VulkanMemory:
         except VulkanError as error:
             if error.result not in OUT_OF_MEMORY:
                 raise
-            raise self._no_room(block, size_bytes, self._device.heaps[block.heap_index].size_bytes) from error
+            raise self._out_of_memory(
+                block, size_bytes, self._device.heaps[block.heap_index].size_bytes
+            ) from error
         block.memory = handle.value
 
     def _check_size(self, name: str, size_bytes: int) -> None:
@@ -218,14 +220,14 @@ class VulkanMemory:
     def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
         room = room_bytes(self._device, block.heap_index, self._allocated_bytes(block.heap_index))
         if size_bytes > room:
-            raise self._no_room(block, size_bytes, room)
+            raise self._out_of_memory(block, size_bytes, room)
 
     def _allocated_bytes(self, heap_index: int) -> int:
         return sum(
             block.size_bytes for block in self._blocks if block.heap_index == heap_index and block.keeps is None
         )
 
-    def _no_room(self, block: VulkanBlock, size_bytes: int, room: int) -> UnsupportedError:
+    def _out_of_memory(self, block: VulkanBlock, size_bytes: int, room: int) -> UnsupportedError:
         largest = sorted(self._blocks, key=lambda block: -block.size_bytes)[:3]
         resident = ", ".join(f"{item.name} {_mib(item.size_bytes)}" for item in largest) or "nothing"
         return UnsupportedError(

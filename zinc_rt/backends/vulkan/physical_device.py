@@ -133,7 +133,7 @@ class PhysicalDevice:
         return next(iter([*alone, *families]), None)
 
 
-def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
+def query_device(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
     """Query all properties of a device. `vulkan`: an instance's functions."""
     properties = struct("VkPhysicalDeviceProperties2")
     vulkan.vkGetPhysicalDeviceProperties2(handle, byref(properties))
@@ -190,11 +190,11 @@ def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
     )
 
 
-def why_not(device: PhysicalDevice) -> str:
+def missing_feature(device: PhysicalDevice) -> str:
     """Return the name of the first required feature that a device lacks; "" if it has all."""
     on = f"its driver {device.driver}"
     if device.api_version[:2] < API_VERSION:
-        return f"{on} supports Vulkan {dotted(device.api_version)}, but 1.2 is required"
+        return f"{on} supports Vulkan {version_text(device.api_version)}, but 1.2 is required"
     for names, offered in ((FEATURES, device.features), (FLOAT_CONTROLS, device.float_controls)):
         for name, reason in names.items():
             if name not in offered:
@@ -215,7 +215,7 @@ def why_not(device: PhysicalDevice) -> str:
     return ""
 
 
-def dotted(version: tuple[int, ...]) -> str:
+def version_text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 

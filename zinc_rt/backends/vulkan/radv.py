@@ -57,7 +57,7 @@ def find_driver(named: str = "") -> Path:
         if not path.is_file():
             raise InputError(f"--driver {named}: no such file", next=f"expected {LIBRARY} or its manifest")
         return path.resolve()
-    drivers = [Path(item.library) for item in icd.installed() if not item.trouble]
+    drivers = [Path(item.library) for item in icd.installed_drivers() if not item.trouble]
     # A name without a folder was found by the linker.
     named_so = [driver for driver in drivers if driver.name == LIBRARY]
     for library in [*named_so, *(driver.with_name(LIBRARY) for driver in drivers)]:

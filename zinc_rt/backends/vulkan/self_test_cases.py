@@ -104,7 +104,7 @@ def wrong_bits(number: int, operands: Operands, got: np.ndarray) -> WrongBits | 
     return WrongBits(operation, int(bad.sum()), len(got), seen, int(want.view(np.uint32)[at]), int(got[at]))
 
 
-def _compared(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+def _compare(a: Float32, b: Float32, c: Float32) -> np.ndarray:
     return ((a < b) | (a == b).astype(np.uint32) << 1 | (a > b).astype(np.uint32) << 2).astype(np.uint32)
 
 
@@ -125,7 +125,7 @@ def _half(a: Float32, b: Float32, c: Float32) -> np.ndarray:
     return a.view(np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
 
 
-def _rounded(a: Float32, b: Float32, c: Float32) -> np.ndarray:
+def _round_to_half(a: Float32, b: Float32, c: Float32) -> np.ndarray:
     return np.rint((a.view(np.uint32) & 0x807FFFFF | 0x47800000).view(np.float32))
 
 
@@ -148,8 +148,8 @@ OPERATIONS = (  # indexed by the numbers in self_test.comp
     Operation("half_to_float(a)", 1, _half),
     Operation("fmax_(a, b)", 2, _maximum),
     Operation("fmin_(a, b)", 2, _minimum),
-    Operation("a < b, a == b, a > b", 2, _compared),
+    Operation("a < b, a == b, a > b", 2, _compare),
     Operation("float(int)", 1, lambda a, b, c: (a.view(np.int32) >> 8).astype(np.float32)),
-    Operation("frint_(a)", 1, _rounded),
+    Operation("frint_(a)", 1, _round_to_half),
     Operation("a sum of -0", 3, _dot),
 )

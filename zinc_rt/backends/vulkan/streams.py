@@ -89,7 +89,7 @@ class VulkanStreams:
     def submit(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
         state = self._streams.get(stream)
         if state is None or stream.waits:
-            return self._submit_with_care(executable, stream)
+            return self._submit_checked(executable, stream)
         ready = state.prepared.get(executable)
         if ready is None:
             ready = state.prepared[executable] = PreparedSubmit(state.timeline, executable.command_buffer)
@@ -134,7 +134,7 @@ class VulkanStreams:
 
     # Inside
 
-    def _submit_with_care(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
+    def _submit_checked(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
         """Submit on the checked path: first on a stream, or with waits for other streams."""
         state = self._state(stream)
         waits = self._waits(stream, state)
@@ -166,10 +166,10 @@ class VulkanStreams:
             raise self._lose(error) from error
         timeline.poll()
         raise self._make_hang(
-            timeline, value, f"not reached after {timeout_seconds:g} s", self._standing(timeline)
+            timeline, value, f"not reached after {timeout_seconds:g} s", self._blocking_executable(timeline)
         )
 
-    def _standing(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
+    def _blocking_executable(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
         """Return the executable after the last finished one."""
         for state in self._streams.values():
             if state.timeline is timeline:
@@ -185,7 +185,7 @@ class VulkanStreams:
         if self.lost is None:
             timelines = [state.timeline for state in self._streams.values()]
             first = next((timeline for timeline in timelines if timeline.seen < timeline.submitted), timelines[0])
-            self.lost = self._make_hang(first, first.seen + 1, LOST, self._standing(first))
+            self.lost = self._make_hang(first, first.seen + 1, LOST, self._blocking_executable(first))
             for timeline in timelines:
                 timeline.lose(self.lost)
         return self.lost

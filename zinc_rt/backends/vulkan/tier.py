@@ -13,7 +13,7 @@ from zinc_rt.backends.vulkan.choose import SOFTWARE, choose
 from zinc_rt.backends.vulkan.device import list_devices, open_device
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import INSTALL
-from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, dotted
+from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, version_text
 from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
@@ -26,7 +26,7 @@ def probe(host: Host) -> Availability:
     them.
     """
     try:
-        devices = there()
+        devices = require_devices()
     except ZincError as error:
         return Availability(False, error.message, error.next)
     rows = tuple(_row(device) for device in devices)
@@ -49,13 +49,13 @@ def open(opening: Opening) -> Backend:
         if not opening.spec.computes(opening.ordering):
             computes = ", ".join(opening.spec.orderings)
             raise UnsupportedError(f"vulkan computes {computes}, not {opening.ordering}", next="use t_cpu")
-        physical, _ = choose(there(), opening.device)
+        physical, _ = choose(require_devices(), opening.device)
         device = open_device(physical)
         undo.callback(device.close)
         after = undo.pop_all().close
     options = VulkanOptions(cache=ObjectCache(cache_folder() / "vulkan"))
     backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, options, after=after)
-    backend.device = described(physical)
+    backend.device = device_info(physical)
     try:
         if refusal := self_test.refusal(backend):
             raise UnsupportedError(refusal, next=ANOTHER)
@@ -71,21 +71,21 @@ def open(opening: Opening) -> Backend:
     return backend
 
 
-def described(physical: PhysicalDevice) -> Device:
+def device_info(physical: PhysicalDevice) -> Device:
     """Describe a device for reports."""
     return Device(
         physical.name,
         "vulkan",
         profile=physical.driver,
         kernel=platform.release(),
-        firmware=f"Vulkan {dotted(physical.api_version)}",
+        firmware=f"Vulkan {version_text(physical.api_version)}",
         software=physical.is_cpu,
-        driver_files=icd.named(),
+        driver_files=icd.manifest_override(),
         layers=layers.active(),
     )
 
 
-def there() -> tuple[PhysicalDevice, ...]:
+def require_devices() -> tuple[PhysicalDevice, ...]:
     """Return all devices, at least one. Raise UnsupportedError with the reason if there is none, based on the
     drivers' manifests: a loader that meets a broken manifest may return any error."""
     problem = ""
@@ -94,8 +94,8 @@ def there() -> tuple[PhysicalDevice, ...]:
             return devices
     except VulkanError as error:
         problem = f" ({error.message})"
-    drivers = icd.installed()
-    named = f"{name}: " if (name := icd.named()) else ""
+    drivers = icd.installed_drivers()
+    named = f"{name}: " if (name := icd.manifest_override()) else ""
     if not drivers:
         raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver{problem}", next=INSTALL)
     broken = [driver for driver in drivers if driver.trouble]
@@ -109,14 +109,14 @@ def _row(device: PhysicalDevice) -> OnDevice:
         "device": device.option,
         "kind": device.kind,
         "driver": device.driver,
-        "api_version": dotted(device.api_version),
+        "api_version": version_text(device.api_version),
         "memory_bytes": device.memory,
         "software": device.is_cpu,
-        "driver_files": icd.named(),
+        "driver_files": icd.manifest_override(),
         "layers": list(layers.active()),
     }
     label = f"{device.option} {device.name}"
     if device.missing:
         return OnDevice(label, False, device.missing, ANOTHER, facts)
-    text = f"{device.driver}, Vulkan {dotted(device.api_version)}, {device.memory >> 20:,} MiB"
+    text = f"{device.driver}, Vulkan {version_text(device.api_version)}, {device.memory >> 20:,} MiB"
     return OnDevice(label, True, f"{text}; {SOFTWARE}" if device.is_cpu else text, "", facts)

@@ -40,12 +40,12 @@ class Uses:
     def node(self, index: int) -> Node:
         return self.graph.nodes[index]
 
-    def maker(self, name: str, op: Op) -> int | None:
+    def producer(self, name: str, op: Op) -> int | None:
         """Return the node with the opcode that writes an activation which only one node reads."""
-        index = self.maker_for(name, op)
+        index = self.sole_producer(name, op)
         return index if len(self.read.get(name, ())) == 1 else None
 
-    def maker_for(self, name: str, op: Op) -> int | None:
+    def sole_producer(self, name: str, op: Op) -> int | None:
         """Return the node with the opcode that writes an activation."""
         index = self.written.get(name)
         if index is None or self.node(index).op is not op:
@@ -70,7 +70,7 @@ def fuse(graph: OpGraph, answers: Answers) -> OpGraph:
     """
     for rule in RULES:
         if graph.stage != "prefill" or rule not in OF_FEW_TOKENS:
-            graph = _applied(graph, rule, answers)
+            graph = _apply_rule(graph, rule, answers)
     return graph
 
 
@@ -80,8 +80,8 @@ def projection_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for product, residual in (add.inputs[::-1], add.inputs):
-        producer = uses.maker(product, Op.MATMUL)
-        if producer is None or product == residual or given(uses.node(producer), "bias", "residual"):
+        producer = uses.producer(product, Op.MATMUL)
+        if producer is None or product == residual or has_operand(uses.node(producer), "bias", "residual"):
             continue
         node = with_operands(uses.node(producer), residual=residual)
         return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (producer, index))
@@ -94,8 +94,8 @@ def norm_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for normed, residual in (add.inputs, add.inputs[::-1]):
-        producer = uses.maker(normed, Op.RMS_NORM)
-        if producer is None or normed == residual or given(uses.node(producer), "residual"):
+        producer = uses.producer(normed, Op.RMS_NORM)
+        if producer is None or normed == residual or has_operand(uses.node(producer), "residual"):
             continue
         node = with_operands(uses.node(producer), residual=residual)
         return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (producer, index))
@@ -108,12 +108,12 @@ def experts_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for total, other in (add.inputs, add.inputs[::-1]):
-        producer = uses.maker(total, Op.MOE_DOWN_ACC)
+        producer = uses.producer(total, Op.MOE_DOWN_ACC)
         if producer is None or total == other:
             continue
         node = uses.node(producer)
-        port = next((port for port in ("hidden", "residual") if not given(node, port)), None)
-        if port is not None and not given(node, "residual"):
+        port = next((port for port in ("hidden", "residual") if not has_operand(node, port)), None)
+        if port is not None and not has_operand(node, "residual"):
             node = with_operands(node, **{port: other})
             return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (producer, index))
     return None
@@ -124,7 +124,7 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
     product = uses.node(index)
     if product.op is not Op.MOE_SWIGLU:
         return None
-    producers = [uses.maker(name, Op.MOE_GATE_UP) for name in product.inputs]
+    producers = [uses.producer(name, Op.MOE_GATE_UP) for name in product.inputs]
     if producers[0] is None or producers[0] != producers[1] or uses.node(producers[0]).outputs != product.inputs:
         return None
     attrs = MappingProxyType({"activation": product.attrs.get("activation", "silu")})
@@ -138,7 +138,7 @@ def norm_qkv(uses: Uses, index: int) -> Fusion | None:
     if len(projections) != 3:
         return None
     norm, nodes = uses.node(index), [uses.node(projection) for projection in projections]
-    if any(given(node, "scale", "residual") for node in nodes):
+    if any(has_operand(node, "scale", "residual") for node in nodes):
         return None
     fused = Node(
         Op.RMS_NORM_FUSED_QKV,
@@ -157,16 +157,16 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
     activation = {Op.SWIGLU: "silu", Op.GEGLU: "gelu"}.get(product.op)
     if activation is None:
         return None
-    producers = [uses.maker(name, Op.MATMUL) for name in product.inputs]
+    producers = [uses.producer(name, Op.MATMUL) for name in product.inputs]
     if None in producers:
         return None
     gate, up = (uses.node(producer) for producer in producers if producer is not None)
-    norm = uses.maker_for(gate.inputs[0], Op.RMS_NORM)
+    norm = uses.sole_producer(gate.inputs[0], Op.RMS_NORM)
     if norm is None or sorted(projections_of_norm(uses, norm)) != sorted(
         producer for producer in producers if producer is not None
     ):
         return None
-    if any(given(node, "bias", "scale", "residual") for node in (gate, up)):
+    if any(has_operand(node, "bias", "scale", "residual") for node in (gate, up)):
         return None
     fused = Node(
         Op.RMS_NORM_FUSED_MLP_GATE_UP,
@@ -185,53 +185,53 @@ def norm_projections(uses: Uses, index: int) -> Fusion | None:
     if not projections:
         return None
     norm = uses.node(index)
-    nodes = [(projection, _of_norm(uses.node(projection), norm)) for projection in projections]
+    nodes = [(projection, _absorb_norm(uses.node(projection), norm)) for projection in projections]
     return Fusion(*nodes[0], (index, *projections), tuple(nodes[1:]))
 
 
 def norm_router(uses: Uses, index: int) -> Fusion | None:
     """Fuse the norm of a row into the router as well, which then does not wait for another node's norm."""
     router = uses.node(index)
-    if router.op is not Op.MOE_GATE_TOPK or given(router, "norm_w"):
+    if router.op is not Op.MOE_GATE_TOPK or has_operand(router, "norm_w"):
         return None
-    producer = uses.maker_for(router.inputs[0], Op.RMS_NORM)
-    if producer is None or not _of_rows(uses, producer):
+    producer = uses.sole_producer(router.inputs[0], Op.RMS_NORM)
+    if producer is None or not _is_row_norm(uses, producer):
         return None
     alone = len(uses.read[router.inputs[0]]) == 1
-    return Fusion(index, _of_norm(router, uses.node(producer)), (producer, index) if alone else (index,))
+    return Fusion(index, _absorb_norm(router, uses.node(producer)), (producer, index) if alone else (index,))
 
 
 def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
     """Return the projections that read a norm of whole rows, in order; none if another node reads it too."""
     norm = uses.node(index)
-    if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
+    if norm.op is not Op.RMS_NORM or not _is_row_norm(uses, index):
         return ()
     (normed,) = norm.outputs
     readers = uses.read.get(normed, [])
     plain = all(
         uses.node(reader).op is Op.MATMUL
         and uses.node(reader).inputs[0] == normed
-        and not given(uses.node(reader), "norm_w")
+        and not has_operand(uses.node(reader), "norm_w")
         for reader in readers
     )
     return tuple(readers) if plain and uses.graph.buffers[normed].role == "activation" else ()
 
 
-def _of_rows(uses: Uses, index: int) -> bool:
+def _is_row_norm(uses: Uses, index: int) -> bool:
     """Return whether a norm is over whole rows, with a weight and without an addition."""
     norm = uses.node(index)
     x, weight, residual = norm.inputs
     return weight != ABSENT and residual == ABSENT and int(norm.attrs["size"]) == uses.graph.buffers[x].shape[-1]
 
 
-def _of_norm(node: Node, norm: Node) -> Node:
+def _absorb_norm(node: Node, norm: Node) -> Node:
     """Return a node that reads the norm's input and computes the norm itself."""
     x, weight, _ = norm.inputs
     node = with_operands(node, x=x, norm_w=weight)
     return replace(node, attrs=MappingProxyType({**node.attrs, "eps": norm.attrs["eps"]}))
 
 
-def given(node: Node, *ports: str) -> bool:
+def has_operand(node: Node, *ports: str) -> bool:
     """Return whether a node has one of these operands."""
     inputs = zip(OPS[node.op].inputs, node.inputs, strict=True)
     return any(name != ABSENT and port.name in ports for port, name in inputs)
@@ -246,7 +246,7 @@ def with_operands(node: Node, **operands: str) -> Node:
 def residual_norm(uses: Uses, index: int) -> Fusion | None:
     """Fuse hidden = a + b and its norm over the whole row into one node."""
     norm = uses.node(index)
-    if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
+    if norm.op is not Op.RMS_NORM or not _is_row_norm(uses, index):
         return None
     hidden, weight, _ = norm.inputs
     at = uses.written.get(hidden)
@@ -270,7 +270,7 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
     if write.op is not Op.KV_WRITE_BATCHED:
         return None
     k, v, position, slot, page_table, cache_k, cache_v = write.inputs
-    turned_k = uses.maker(k, Op.ROPE)
+    turned_k = uses.producer(k, Op.ROPE)
     if turned_k is None:
         return None
     key_rope = uses.node(turned_k)
@@ -317,7 +317,7 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
 
 def _head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
     """Return the norm of each head, with a weight, whose result is read by RoPE only."""
-    index = uses.maker(name, Op.RMS_NORM)
+    index = uses.producer(name, Op.RMS_NORM)
     if index is None:
         return None
     node = uses.node(index)
@@ -341,9 +341,9 @@ RULES: tuple[Rule, ...] = (
 OF_FEW_TOKENS = frozenset({projection_sum, norm_qkv, norm_mlp_gate_up, norm_projections, norm_router})
 
 
-def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
+def _apply_rule(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
     """Return all matches of a rule in the unmodified graph. No two fusions share a node."""
-    uses = _uses(graph)
+    uses = _count_uses(graph)
     nodes: list[Node | None] = list(graph.nodes)
     gone: set[int] = set()
     for index in range(len(graph.nodes)):
@@ -360,7 +360,7 @@ def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
     return _with_nodes(graph, tuple(node for node in nodes if node is not None)) if gone else graph
 
 
-def _uses(graph: OpGraph) -> Uses:
+def _count_uses(graph: OpGraph) -> Uses:
     written: dict[str, int] = {}
     read: dict[str, list[int]] = {}
     for index, node in enumerate(graph.nodes):

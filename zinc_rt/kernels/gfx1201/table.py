@@ -98,5 +98,5 @@ KERNELS: BinaryKernelSet = BinaryKernels(
     load,
     expansions=EVERY_OTHER_TYPE,
     fuses=True,
-    merging=Merging(matvec_parts.PARTS, matvec_parts.key, matvec_parts.merged),
+    merging=Merging(matvec_parts.PARTS, matvec_parts.key, matvec_parts.merge_launches),
 )

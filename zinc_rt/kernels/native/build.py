@@ -60,7 +60,7 @@ def levels() -> tuple[str, ...]:
 def compiler(named: str = "") -> Compiler:
     """Return the compiler. `named`: another clang. Raise UnsupportedError with advice if none works."""
     if named:
-        return _another(named)
+        return _suggest_compiler(named)
     spec = find_spec("ziglang")
     if spec is None or not spec.origin:
         raise UnsupportedError(
@@ -72,7 +72,7 @@ def compiler(named: str = "") -> Compiler:
     return Compiler((*command, "cc"), f"zig {version}")
 
 
-def _another(named: str) -> Compiler:
+def _suggest_compiler(named: str) -> Compiler:
     advice = "set it to clang 19 or newer, or unset it and pip install 'zinc-rt[native]'"
     message = _output_of((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in message:

@@ -46,7 +46,7 @@ def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Pa
         (*weight.constants, number, flags, 0),
         (source.tokens, -(-weight.rows // tuning.matvec_rows), number),
     )
-    return matvec_parts.normed(launch, Ref(source.norm.weight), source.norm.eps) if source.norm else launch
+    return matvec_parts.fuse_norm(launch, Ref(source.norm.weight), source.norm.eps) if source.norm else launch
 
 
 def glu(
@@ -288,7 +288,7 @@ def projection_entries(
 ) -> tuple[Entry, ...]:
     """Return the rows of projection opcodes: an entry for each opcode and ordering. `codes`: (ProjectionKernels,
     node, graph, capacity) -> launches."""
-    norms = partial(_as_f32, tuning) if tuning.any_vectors else _as_they_are
+    norms = partial(_as_f32, tuning) if tuning.any_vectors else _pass_through
     return tuple(
         Entry(
             op,
@@ -304,14 +304,14 @@ def projection_entries(
                 partial(_PROJECT[ordering], tuning),
                 norms,
                 _glu(tuning, ordering),
-                partial(_few, tuning) if fuses else never,
+                partial(_is_small_batch, tuning) if fuses else never,
             ),
         )
         for op, code in codes.items()
     )
 
 
-def _few(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
+def _is_small_batch(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
     """Return whether a step is projected token by token."""
     return capacity["tokens"] < tuning.matmul_capacity
 
@@ -327,7 +327,7 @@ def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launc
     return as_f32(partial(dequantise, tuning), graph, launches)
 
 
-def _as_they_are(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterable[Launch | Sync]:
+def _pass_through(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterable[Launch | Sync]:
     return launches
 
 

@@ -32,21 +32,23 @@ def key(launch: Launch) -> Hashable | None:
     return member, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
 
 
-def merged(launches: Sequence[Launch]) -> Launch:
+def merge_launches(launches: Sequence[Launch]) -> Launch:
     """Return one dispatch of up to PARTS launches with the same key."""
     first = launches[0]
     if not first.kernel.startswith(NORM_FAMILY):
-        return _one(launches, first.kernel.replace("matvec_", FAMILY))
-    parts = [_alone(launch) for launch in launches]
-    return _one(parts, first.kernel, first.buffers[-1], first.constants[6])
+        return _merge_one(launches, first.kernel.replace("matvec_", FAMILY))
+    parts = [_single_launch(launch) for launch in launches]
+    return _merge_one(parts, first.kernel, first.buffers[-1], first.constants[6])
 
 
-def normed(launch: Launch, norm: Operand, eps: float) -> Launch:
+def fuse_norm(launch: Launch, norm: Operand, eps: float) -> Launch:
     """Return a matvec of RMS_NORM of its input by weight `norm`, which each workgroup computes."""
-    return _one([launch], launch.kernel.replace("matvec_", NORM_FAMILY), norm, eps)
+    return _merge_one([launch], launch.kernel.replace("matvec_", NORM_FAMILY), norm, eps)
 
 
-def _one(launches: Sequence[Launch], kernel: str, norm: Operand | None = None, eps: int | float = 0) -> Launch:
+def _merge_one(
+    launches: Sequence[Launch], kernel: str, norm: Operand | None = None, eps: int | float = 0
+) -> Launch:
     """Return the dispatch with matvecs of one key as its parts."""
     x, *_, ids, row = launches[0].buffers
     _, k, *_, choices, flags, _ = launches[0].constants
@@ -75,8 +77,8 @@ def _one(launches: Sequence[Launch], kernel: str, norm: Operand | None = None, e
     )
 
 
-def _alone(launch: Launch) -> Launch:
-    """Return the matvec that was passed to `normed`."""
+def _single_launch(launch: Launch) -> Launch:
+    """Return the matvec that was passed to `fuse_norm`."""
     x, ids, row, weight, y, scale, bias, *_ = launch.buffers
     k, choices, by_choice, _, _, _, _, _, *planes = launch.constants[:13]
     part_flags, n = launch.constants[13:15]

@@ -11,7 +11,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
 from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
-from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, of_norm
+from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, project_norm
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -21,7 +21,7 @@ def gate_topk(
     _, gate_w, bias, norm_w = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
-    yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
+    yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
     constants = (

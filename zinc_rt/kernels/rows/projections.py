@@ -103,14 +103,14 @@ def _matmul(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Ma
     bias, scale, norm_w, residual = (*options, ABSENT, ABSENT, ABSENT, ABSENT)[:4]
     out = Ref(node.outputs[0])
     if residual == ABSENT:
-        yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(w, out, bias, scale)])
+        yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(w, out, bias, scale)])
     elif kernels.fuses(capacity) and not bias:
         part = Part(w, out, scale=scale, residual=Ref(residual))
-        yield from of_norm(kernels, node, graph, capacity, norm_w, [part])
+        yield from project_norm(kernels, node, graph, capacity, norm_w, [part])
     else:
         rows = last_dim(graph, out.name)
         product = Temp("product", F32_BYTES * capacity["tokens"] * rows)
-        yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(w, product, bias, scale)])
+        yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(w, product, bias, scale)])
         yield SYNC
         yield rowwise(kernels.tuning, "add", (Ref(residual), product, out), "tokens", rows)
 
@@ -121,7 +121,7 @@ def _lm_head(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: M
     yield from kernels.project(graph, capacity, source, [Part(w, Ref(node.outputs[0]), bias)])
 
 
-def of_norm(
+def project_norm(
     kernels: ProjectionKernels,
     node: Node,
     graph: OpGraph,
@@ -154,7 +154,7 @@ def _normed(
 def _fused_qkv(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     weights = zip(node.inputs[2:5], node.outputs, node.inputs[5:8], strict=True)
     parts = [Part(w, Ref(out), bias) for w, out, bias in weights]
-    yield from of_norm(kernels, node, graph, capacity, node.inputs[1], parts)
+    yield from project_norm(kernels, node, graph, capacity, node.inputs[1], parts)
 
 
 def _fused_gate_up(

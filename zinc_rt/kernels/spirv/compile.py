@@ -13,8 +13,8 @@ from pathlib import Path
 
 from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
-from zinc_rt.kernels.sources import hash_of, with_includes
-from zinc_rt.spirv.build import finished
+from zinc_rt.kernels.sources import hash_sources, with_includes
+from zinc_rt.spirv.build import finish_module
 from zinc_rt.spirv.lint import lint
 from zinc_rt.spirv.module import SpirvModule, read
 
@@ -84,7 +84,7 @@ def source_hash(source: GlslSource) -> str:
     """Return the SHA-256 in hex over the names and bytes of a source and of everything it includes, in order of
     first mention, and over its macros."""
     macros = "".join(f"{define}\n" for define in source.defines)
-    return hash_of(with_includes(source.path, _INCLUDE, INCLUDE), macros).hex()
+    return hash_sources(with_includes(source.path, _INCLUDE, INCLUDE), macros).hex()
 
 
 def hash_in(module: SpirvModule) -> str:
@@ -126,7 +126,7 @@ def build(source: GlslSource) -> bytes:
         macros = [f"-D{define}" for define in source.defines]
         flags = ["-V", "--target-env", _TARGET, f"-I{INCLUDE}", *macros, "-o", str(output)]
         _run("glslangValidator", *flags, str(source.path), of=source)
-        return finished(output.read_bytes(), MADE_OF + source_hash(source))
+        return finish_module(output.read_bytes(), MADE_OF + source_hash(source))
 
 
 def _run(program: str, *arguments: str, of: GlslSource) -> None:

@@ -117,10 +117,10 @@ def attention(m: ModelBuilder, h: str, layer: int, mla: Mla, tables: tuple[str, 
     latent = m.norm(latent, f"{at}.attn_kv_a_norm.weight", f"kv_cmpr-{layer}")
     k_pe = m.linear(h, both, mla.rope, f"k_pe_raw-{layer}", take=high, part=f"{at}.attn_kv_a_pe")
     k_pe = m.rope(k_pe, tables, f"k_pe-{layer}", head_dim=mla.rope, mode="norm")
-    return (_absorbed if mla.absorbed else _expanded)(m, q, latent, k_pe, layer, mla)
+    return (_attend_absorbed if mla.absorbed else _attend_expanded)(m, q, latent, k_pe, layer, mla)
 
 
-def _absorbed(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
+def _attend_absorbed(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
     k_b = m.weight(f"blk.{layer}.attn_k_b.weight", (mla.heads, mla.latent, mla.nope))
     v_b = m.weight(f"blk.{layer}.attn_v_b.weight", (mla.heads, mla.value_dim, mla.latent))
     q = m.value(
@@ -148,7 +148,7 @@ def _absorbed(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: 
     )
 
 
-def _expanded(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
+def _attend_expanded(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
     kv = m.linear(latent, f"blk.{layer}.attn_kv_b", mla.heads * (mla.nope + mla.value_dim), f"kv-{layer}")
     key_dim = mla.nope + mla.rope
     k, v = m.values(

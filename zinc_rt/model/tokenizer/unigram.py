@@ -124,7 +124,7 @@ class Unigram:
         out: list[bytes] = []
         space = SPACE.encode()
         prefixed = in_word = False
-        for mapped in self._mapped(text.encode()):
+        for mapped in self._map_characters(text.encode()):
             for at, part in enumerate(mapped.split(b" ")):
                 if at:
                     in_word = False
@@ -139,7 +139,7 @@ class Unigram:
         # A verbatim prefix may end inside a character; the bytes that follow complete it.
         return b"".join(out).decode(errors="replace")
 
-    def _mapped(self, text: bytes) -> list[bytes]:
+    def _map_characters(self, text: bytes) -> list[bytes]:
         if self._charsmap is None:
             return [text]
         pieces: list[bytes] = []

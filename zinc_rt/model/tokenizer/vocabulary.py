@@ -112,7 +112,7 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
     return vocabulary
 
 
-def _long_enough(key: str, array: np.ndarray, count: int) -> np.ndarray:
+def _check_length(key: str, array: np.ndarray, count: int) -> np.ndarray:
     if len(array) < count:
         raise malformed(f"{key}: expected one entry per token ({count}), saw {len(array)}")
     return array[:count]
@@ -123,7 +123,7 @@ def _kinds(metadata: Metadata, count: int) -> list[int]:
     types = fields.numbers(metadata, key, kinds="iu")
     if types is None:
         return [NORMAL] * count
-    return [_KIND_OF_TYPE.get(kind, 0) for kind in _long_enough(key, types, count).tolist()]
+    return [_KIND_OF_TYPE.get(kind, 0) for kind in _check_length(key, types, count).tolist()]
 
 
 def _scores(metadata: Metadata, count: int) -> np.ndarray:
@@ -131,7 +131,7 @@ def _scores(metadata: Metadata, count: int) -> np.ndarray:
     scores = fields.numbers(metadata, key, kinds="iuf")
     if scores is None:
         return np.zeros(count, np.float32)
-    scores = _long_enough(key, scores, count).astype(np.float32)
+    scores = _check_length(key, scores, count).astype(np.float32)
     if np.isnan(scores).any():
         raise malformed(f"{key}: score of token {int(np.isnan(scores).argmax())} is not a number")
     return scores
@@ -153,7 +153,7 @@ def _read_roles(vocabulary: Vocabulary, metadata: Metadata, defaults: dict[str, 
                 vocabulary.warnings.append(f"{PREFIX}{key} is {id}, outside the {count} tokens: ignored")
 
 
-def _mark(vocabulary: Vocabulary, id: int, kind: int) -> None:
+def _set_kind(vocabulary: Vocabulary, id: int, kind: int) -> None:
     vocabulary.kinds[id] |= kind
 
 
@@ -161,26 +161,26 @@ def _find_roles(vocabulary: Vocabulary) -> None:
     for role, candidates in _ROLE_TEXTS.items():
         if role in vocabulary.roles:
             continue
-        id = _first_known(vocabulary, candidates)
+        id = _first_present(vocabulary, candidates)
         if id is not None:
             vocabulary.roles[role] = id
-            _mark(vocabulary, id, CONTROL)
+            _set_kind(vocabulary, id, CONTROL)
 
 
-def _first_known(vocabulary: Vocabulary, candidates: Sequence[str]) -> int | None:
+def _first_present(vocabulary: Vocabulary, candidates: Sequence[str]) -> int | None:
     return next((vocabulary.ids[text] for text in candidates if text in vocabulary.ids), None)
 
 
-def _ids_of_known(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
+def _present_ids(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
     return [vocabulary.ids[text] for text in candidates if text in vocabulary.ids]
 
 
 def _find_ends(vocabulary: Vocabulary) -> None:
     ends = {vocabulary.roles[role] for role in ("fim_pad", "fim_rep", "fim_sep") if role in vocabulary.roles}
-    for id in _ids_of_known(vocabulary, _END_TEXTS):
+    for id in _present_ids(vocabulary, _END_TEXTS):
         ends.add(id)
-        _mark(vocabulary, id, CONTROL)
-    for id in _ids_of_known(vocabulary, _ALWAYS_SHOWN):
+        _set_kind(vocabulary, id, CONTROL)
+    for id in _present_ids(vocabulary, _ALWAYS_SHOWN):
         vocabulary.kinds[id] = USER_DEFINED
     ends |= {vocabulary.roles[role] for role in ("eos", "eot", "eom") if role in vocabulary.roles}
 
@@ -204,13 +204,13 @@ def _set_strips(vocabulary: Vocabulary, metadata: Metadata) -> None:
     if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         part in architecture for part in ("nomic-bert-moe", "jina-bert-v3")
     ):
-        for id in _ids_of_known(vocabulary, ["<mask>"]):
-            _mark(vocabulary, id, LSTRIP)
+        for id in _present_ids(vocabulary, ["<mask>"]):
+            _set_kind(vocabulary, id, LSTRIP)
     elif "phi-3" in name or "phi3" in name:
-        kept = set(_ids_of_known(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
-        stripping = {*vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN), *_ids_of_known(vocabulary, ["</s>"])}
+        kept = set(_present_ids(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
+        stripping = {*vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN), *_present_ids(vocabulary, ["</s>"])}
         for id in stripping - kept:
-            _mark(vocabulary, id, RSTRIP)
+            _set_kind(vocabulary, id, RSTRIP)
     elif "modern-bert" in name:
-        for id in _ids_of_known(vocabulary, ["[MASK]"]):
-            _mark(vocabulary, id, LSTRIP)
+        for id in _present_ids(vocabulary, ["[MASK]"]):
+            _set_kind(vocabulary, id, LSTRIP)

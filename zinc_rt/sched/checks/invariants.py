@@ -22,7 +22,7 @@ from zinc_rt.sched.tenant import Priority
 def i01(s: SchedulerState) -> str | None:
     """Every live request is in exactly one of: a queue, a slot, the paused set, the set that waits for its
     first choice."""
-    places: Counter[Request] = Counter(s.queues.everybody())
+    places: Counter[Request] = Counter(s.queues.requests())
     places.update(s.running())
     places.update(s.aside.keys())
     for request in s.requests():
@@ -171,7 +171,7 @@ def i10(s: SchedulerState) -> str | None:
                 if message != (source, target):
                     return f"request {request.number} has rows {source} and {target}, its slot has {message}"
     users.update(capsule.state for capsule in s.capsules if capsule.state not in (ZERO, NO_ROW))
-    users.update(pin.row for pin in s.pins.everybody() if pin.row != NO_ROW)
+    users.update(pin.row for pin in s.pins.all_pins() if pin.row != NO_ROW)
     for row, count in targets.items():
         if count > 1 or row == ZERO or sources[row]:
             return f"row {row} is written by {count} sequences and read by {sources[row]} others"
@@ -275,10 +275,10 @@ def i16(s: SchedulerState) -> str | None:
 
 def i17(s: SchedulerState) -> str | None:
     """No queue contains a finished or running request."""
-    for request in s.queues.everybody():
+    for request in s.queues.requests():
         if request.state in TERMINAL or request.state not in QUEUED:
             return f"request {request.number} is {request.state.value}, but is in a queue"
-    waiting = Counter(request.tenant for request in s.queues.everybody())
+    waiting = Counter(request.tenant for request in s.queues.requests())
     for tenant in range(len(s.tenants)):
         if waiting[tenant] != s.queues.waiting(tenant):
             return f"{waiting[tenant]} of tenant {tenant} wait, {s.queues.waiting(tenant)} are counted"
@@ -311,5 +311,5 @@ def _tables(s: SchedulerState) -> Iterator[tuple[int, list[list[int]]]]:
             yield request.tenant, request.holding.tables
     for capsule in s.capsules:
         yield capsule.tenant, capsule.tables
-    for pin in s.pins.everybody():
+    for pin in s.pins.all_pins():
         yield pin.tenant, pin.tables

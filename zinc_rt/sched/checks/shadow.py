@@ -159,7 +159,7 @@ class ShadowDevice:
         for copy in plan.copies:
             self._copy(copy.group, copy.source, copy.target, copy.tokens)
         spans = list(_spans(plan))
-        yield from (self._said(f"{text}") for text in _order(plan))
+        yield from (self._with_step(f"{text}") for text in _order(plan))
         for ordinal, (first, last) in enumerate(spans):
             yield from self._reads(plan, ordinal, first, last)
         yield from self._targets(plan)
@@ -169,20 +169,20 @@ class ShadowDevice:
 
     def _bind(self, slot: int, plan: StepPlan) -> Iterator[str]:
         new, old = self.records[slot], self.record[slot]
-        if old["request"] and _who(new) != _who(old) and new["epoch"] == old["epoch"]:
-            yield self._said(
+        if old["request"] and _request_key(new) != _request_key(old) and new["epoch"] == old["epoch"]:
+            yield self._with_step(
                 f"slot {slot}, request {new['request']}: bound with epoch {new['epoch']}, which request "
                 f"{old['request']} had in this slot: a late token of that request would be accepted"
             )
         self.record[slot] = new
         if new["flags"] & SlotFlag.PENALTIES:
             counted = plan.counts_of.get(slot)
-            known = self._known.get(_who(new))
+            known = self._known.get(_request_key(new))
             self._counts[int(new["penalty_row"])] = (
                 sum(_spread(int(t)) for t in counted) if counted is not None else 0
             )
             if counted is None and known is not None and known.count:
-                yield self._said(
+                yield self._with_step(
                     f"slot {slot}, {known.name}: bound without counts for its penalty row {new['penalty_row']}"
                 )
 
@@ -191,31 +191,31 @@ class ShadowDevice:
         for array in (pool.value, pool.writer, pool.position):
             array[target * size : target * size + tokens] = array[source * size : source * size + tokens]
 
-    def _of(self, slot: int) -> KnownRequest | None:
-        return self._known.get(_who(self.record[slot]))
+    def _request_of(self, slot: int) -> KnownRequest | None:
+        return self._known.get(_request_key(self.record[slot]))
 
     def _reads(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
         """Cached keys of the tokens before, the state they left, and the tokens themselves."""
         slot, begin = int(plan.slot[first]), int(plan.position[first])
-        known, host = self._of(slot), self.records[slot]
-        if _who(host) != _who(self.record[slot]):
-            yield self._said(
+        known, host = self._request_of(slot), self.records[slot]
+        if _request_key(host) != _request_key(self.record[slot]):
+            yield self._with_step(
                 f"slot {slot}, request {host['request']}: runs with the record of request "
                 f"{self.record[slot]['request']}, which was there before"
             )
             return
         if known is None:
-            yield self._said(f"slot {slot}: computes for request {host['request']}, which has left it")
+            yield self._with_step(f"slot {slot}: computes for request {host['request']}, which has left it")
             return
         where = f"slot {slot}, {known.name}"
         count = last - first
         if begin + count > known.count:
-            yield self._said(f"{where}: computes position {begin + count - 1}, but has {known.count} tokens")
+            yield self._with_step(f"{where}: computes position {begin + count - 1}, but has {known.count} tokens")
             return
         token_id = plan.token_id[first:last]
         if wrong := np.flatnonzero(token_id != known.tokens[begin : begin + count]).tolist():
             at = begin + wrong[0]
-            yield self._said(
+            yield self._with_step(
                 f"{where}: token {int(token_id[wrong[0]])} at position {at}, expected {int(known.tokens[at])}"
             )
         for group in range(len(self.groups)):
@@ -229,7 +229,7 @@ class ShadowDevice:
         pages = self.tables[group][slot, at // self.page_tokens]
         named = f"{where}, group {self.groups[group].name}"
         if (unset := np.flatnonzero(pages == UNSET)).size:
-            yield self._said(f"{named}: reads position {at[unset[0]]}, for which its table has no page")
+            yield self._with_step(f"{named}: reads position {at[unset[0]]}, for which its table has no page")
             return
         places = pages * self.page_tokens + at % self.page_tokens
         pool = self._pools[group]
@@ -238,7 +238,7 @@ class ShadowDevice:
             first = int(wrong[0])
             page, location = int(pages[first]), int(places[first])
             holds = self._holds(int(pool.writer[location]), int(pool.position[location]))
-            yield self._said(f"{named}: reads position {int(at[first])} in page {page}, which holds {holds}")
+            yield self._with_step(f"{named}: reads position {int(at[first])} in page {page}, which holds {holds}")
 
     def _holds(self, writer: int, position: int) -> str:
         return "nothing" if writer == NOBODY else f"position {position} of request {writer}"
@@ -248,7 +248,7 @@ class ShadowDevice:
         if (self._state[row] == wanted) if begin else (row == ZERO):
             return
         holds = "the zero state" if row == ZERO else self._state_name(row)
-        yield self._said(f"{where}: starts at position {begin} from state row {row}, which holds {holds}")
+        yield self._with_step(f"{where}: starts at position {begin} from state row {row}, which holds {holds}")
 
     def _state_name(self, row: int) -> str:
         writer = int(self._state_of[row])
@@ -262,15 +262,17 @@ class ShadowDevice:
         for row, times in zip(*np.unique(target, return_counts=True), strict=True):
             readers = np.flatnonzero((source == row) & (target != row))
             if row == ZERO:
-                yield self._said(f"state row {ZERO}, the zero state of fresh sequences, would be written")
+                yield self._with_step(f"state row {ZERO}, the zero state of fresh sequences, would be written")
             elif times > 1:
-                yield self._said(f"state row {row} is written by {times} sequences of the step")
+                yield self._with_step(f"state row {row} is written by {times} sequences of the step")
             elif readers.size:
-                yield self._said(f"state row {row} is written while sequence {readers[0]} of the step reads it")
+                yield self._with_step(
+                    f"state row {row} is written while sequence {readers[0]} of the step reads it"
+                )
 
     def _writes(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
         slot = int(plan.slot[first])
-        known = self._of(slot)
+        known = self._request_of(slot)
         if known is None:
             return
         at = plan.position[first:last]
@@ -280,7 +282,7 @@ class ShadowDevice:
             pages = self.tables[group][slot, at // self.page_tokens]
             if (pages == UNSET).any():
                 missing = int(at[np.flatnonzero(pages == UNSET)[0]])
-                yield self._said(f"slot {slot}, {known.name}: writes position {missing}, which has no page")
+                yield self._with_step(f"slot {slot}, {known.name}: writes position {missing}, which has no page")
                 continue
             places = pages * self.page_tokens + at % self.page_tokens
             pool.value[places], pool.writer[places], pool.position[places] = known.prefix[at], known.number, at
@@ -293,35 +295,39 @@ class ShadowDevice:
         """What is drawn: behind which token, by whose sampling."""
         for row in range(plan.rows):
             token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
-            known = self._of(slot)
+            known = self._request_of(slot)
             if slot != plan.slot[token]:
-                yield self._said(f"row {row}: logits of slot {int(plan.slot[token])} are sampled by slot {slot}")
+                yield self._with_step(
+                    f"row {row}: logits of slot {int(plan.slot[token])} are sampled by slot {slot}"
+                )
             elif position != plan.position[token] + 1:
-                yield self._said(
+                yield self._with_step(
                     f"slot {slot}: samples position {position} after position {int(plan.position[token])}"
                 )
             elif known is not None and position != known.count:
-                yield self._said(f"slot {slot}, {known.name}: samples token {position}, expected {known.count}")
+                yield self._with_step(
+                    f"slot {slot}, {known.name}: samples token {position}, expected {known.count}"
+                )
             if known is not None and self.record[slot]["flags"] & SlotFlag.PENALTIES:
                 counts = int(self.record[slot]["penalty_row"])
                 if self._counts.get(counts) != known.seen:
-                    yield self._said(f"slot {slot}, {known.name}: penalty row {counts} counts other tokens")
+                    yield self._with_step(f"slot {slot}, {known.name}: penalty row {counts} counts other tokens")
 
     def drew(self, plan: StepPlan, tokens: Sequence[int]) -> None:
         """Record the rows of a step that a real device, run in parallel, sampled."""
         for row, token in enumerate(tokens):
             slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
-            known = self._of(slot)
+            known = self._request_of(slot)
             if known is not None and position == known.count < self.ctx:
                 self._append(known, [int(token)])
                 if self.record[slot]["flags"] & SlotFlag.PENALTIES:
                     self._counts[int(self.record[slot]["penalty_row"])] += _spread(int(token))
 
-    def _said(self, text: str) -> str:
+    def _with_step(self, text: str) -> str:
         return f"step {self.steps}: {text}"
 
 
-def _who(record: np.void) -> tuple[int, int]:
+def _request_key(record: np.void) -> tuple[int, int]:
     return int(record["request"]), int(record["choice"])
 
 

@@ -123,7 +123,7 @@ def drop(cache: KvCache, capsule: Capsule) -> None:
 def _copy_of_partial(cache: KvCache, holding: Holding) -> tuple[list[list[int]], list[PageCopy]] | None:
     """Return references to the full pages, a fresh page for the remaining tokens, and the copy to make into it."""
     full, rest = divmod(holding.computed, cache.page_tokens)
-    if rest and not all(pool.can(holding.tenant, 1) for pool in cache.pools):
+    if rest and not all(pool.can_take(holding.tenant, 1) for pool in cache.pools):
         return None
     result: list[list[int]] = []
     copies: list[PageCopy] = []

@@ -103,7 +103,7 @@ class KvCache:
     pools: list[Pages] = field(init=False)
     prefix: PrefixCache = field(init=False)
     rows: Pool | None = field(init=False)
-    turns_pages: bool = field(init=False)  # a sequence needs work at each page boundary: see `ran`
+    turns_pages: bool = field(init=False)  # a sequence needs work at each page boundary: see `record_computed`
     _windows: list[int] = field(init=False)  # groups that give pages back as they go on
     _of_row: dict[int, CachedPage] = field(init=False)  # a checkpoint's row: whose state it is
 
@@ -144,9 +144,11 @@ class KvCache:
                 pool.set_quota(tenant, before)
             raise
 
-    def could_ever(self, tenant: int, tokens: int) -> bool:
+    def can_ever_fit(self, tenant: int, tokens: int) -> bool:
         """Return whether this many tokens, prompt and answer, would fit if the tenant were alone."""
-        return all(pool.ever(tenant, self._most_live(group, tokens)) for group, pool in enumerate(self.pools))
+        return all(
+            pool.can_ever_take(tenant, self._most_live(group, tokens)) for group, pool in enumerate(self.pools)
+        )
 
     def admit(
         self,
@@ -205,8 +207,8 @@ class KvCache:
         promised = [self._to_promise(holding, group) for group in range(len(self.pools))]
         shared = [[page for page in table if page != UNSET] for table in holding.tables]
         for pool, pages, more in zip(self.pools, shared, promised, strict=True):
-            fresh = sum(not pool.refers(tenant, page) for page in pages) if pages else 0
-            if not pool.can(tenant, more + fresh, spare=spare):
+            fresh = sum(not pool.has_reference(tenant, page) for page in pages) if pages else 0
+            if not pool.can_take(tenant, more + fresh, spare=spare):
                 return False
         if self.rows is not None:
             self.name(state)  # before another row is taken: that could be it
@@ -231,7 +233,7 @@ class KvCache:
         to_come = -(-tokens // self.page_tokens) - len(table)
         return max(0, min(to_come, self._most_live(group, tokens) - sum(page != UNSET for page in table)))
 
-    def need(self, tokens: int) -> list[int]:
+    def pages_needed(self, tokens: int) -> list[int]:
         """Return the maximum number of pages that a sequence of this many tokens holds at once, by group."""
         return [self._most_live(group, tokens) for group in range(len(self.pools))]
 
@@ -250,7 +252,7 @@ class KvCache:
         wanted = -(-tokens // self.page_tokens)
         for pool, table, promised in zip(self.pools, holding.tables, holding.promised, strict=True):
             beyond = wanted - len(table) - promised
-            if beyond > 0 and not pool.can(holding.tenant, beyond):
+            if beyond > 0 and not pool.can_take(holding.tenant, beyond):
                 return False
         for group, (pool, table) in enumerate(zip(self.pools, holding.tables, strict=True)):
             count = wanted - len(table)
@@ -288,7 +290,7 @@ class KvCache:
         shared."""
         return holding.state, holding.state if holding.spare == NO_ROW else holding.spare
 
-    def ran(
+    def record_computed(
         self, holding: Holding, tokens: np.ndarray, count: int, *, keep: bool = False, rolling: bool = False,
         now_ns: int = 0,
     ) -> None:  # fmt: skip

@@ -82,7 +82,7 @@ class Pool:
                 del stale[id]
         return taken
 
-    def _is_idle_no_more(self, id: int) -> None:
+    def _remove_idle(self, id: int) -> None:
         self._stale[id] = self._stale.get(id, 0) + 1
         self._stale_places += 1
         if self._stale_places > 64 + self.idle:
@@ -94,7 +94,7 @@ class Pool:
         """Add a reference to a used or cached id."""
         if not self.users[id]:
             assert self.cached[id], "a free page cannot be shared"
-            self._is_idle_no_more(id)
+            self._remove_idle(id)
         self.users[id] += 1
 
     def release(self, id: int) -> None:
@@ -128,7 +128,7 @@ class Pool:
         assert self.cached[id]
         self.cached[id] = False
         if not self.users[id]:
-            self._is_idle_no_more(id)
+            self._remove_idle(id)
             self._free.append(id)
 
     def private(self, id: int) -> bool:
@@ -251,7 +251,7 @@ class Pages:
         """Return a tenant's quota; an unknown tenant has the default."""
         return self._accounts[tenant].quota if tenant < len(self._accounts) else PageQuota()
 
-    def refers(self, tenant: int, page: int) -> bool:
+    def has_reference(self, tenant: int, page: int) -> bool:
         """Return whether the page already counts for the tenant."""
         payer = self._payer[page]
         return payer == tenant or (payer == SEVERAL and tenant in self._sharers[page])
@@ -270,7 +270,7 @@ class Pages:
         room = self.pool.count - self._guarded + max(0, quota.reserved - charge)
         return room if quota.most is None else min(room, quota.most - charge)
 
-    def can(self, tenant: int, more: int, *, spare: int = 0) -> bool:
+    def can_take(self, tenant: int, more: int, *, spare: int = 0) -> bool:
         """Return whether the tenant may refer to `more` further pages; beyond its reservation, `spare` pages
         must remain."""
         account = self._accounts[tenant]
@@ -281,7 +281,7 @@ class Pages:
             return True
         return self._guarded - account.guard + charge + spare <= self.pool.count
 
-    def ever(self, tenant: int, need: int) -> bool:
+    def can_ever_take(self, tenant: int, need: int) -> bool:
         """Return whether the tenant could hold this many pages if it were alone. A request that needs more
         can never run."""
         others = sum(a.quota.reserved for t, a in enumerate(self._accounts) if t != tenant)
@@ -289,9 +289,9 @@ class Pages:
         return need <= min(self.pool.count if maximum is None else maximum, self.pool.count - others)
 
     def promise(self, tenant: int, more: int) -> None:
-        """Reserve `more` pages; a negative number returns them. The caller has checked `can`."""
+        """Reserve `more` pages; a negative number returns them. The caller has checked `can_take`."""
         account = self._accounts[tenant]
-        assert more <= 0 or self.can(tenant, more), "the promise exceeds the tenant's limit"
+        assert more <= 0 or self.can_take(tenant, more), "the promise exceeds the tenant's limit"
         assert account.promised + more >= 0, "more pages returned than promised"
         before = account.guard
         account.promised += more
@@ -300,11 +300,11 @@ class Pages:
     # --- pages
 
     def take(self, tenant: int, count: int, *, promised: int = 0) -> list[int]:
-        """Take free pages, `promised` of them from the tenant's promise; the caller has checked `can` for the
+        """Take free pages, `promised` of them from the tenant's promise; the caller has checked `can_take` for the
         others."""
         account = self._accounts[tenant]
         assert promised <= min(count, account.promised), "more pages taken than promised"
-        assert count == promised or self.can(tenant, count - promised), "a page exceeds the tenant's limit"
+        assert count == promised or self.can_take(tenant, count - promised), "a page exceeds the tenant's limit"
         before = account.guard
         account.promised -= promised
         account.referred += count

@@ -57,7 +57,9 @@ def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
         waits = seen.log.first_token_seconds(seen.log.of(tenant))
         if not len(waits):
             return CheckOutcome(id, "skip", reason=f"no request of {tenant} got its first token so far")
-        return _judged(id, waits.max() <= seconds, {"seconds_most": float(waits.max())}, {"seconds_most": seconds})
+        return _make_outcome(
+            id, waits.max() <= seconds, {"seconds_most": float(waits.max())}, {"seconds_most": seconds}
+        )
 
     return ScheduleCheck(id, judge)
 
@@ -71,7 +73,7 @@ def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, 
     steps = log.steps_to(column, requests)
     worst = int(np.argmax(steps))
     measure = {"steps_most": int(steps[worst]), "requests": len(steps)}
-    return _judged(
+    return _make_outcome(
         id, steps[worst] <= maximum, measure, {"steps_most": maximum}, _request(seen, int(requests[worst]))
     )
 
@@ -86,7 +88,7 @@ def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
             return CheckOutcome(id, "skip", reason=f"{len(gaps)} gaps: a p99 needs at least 1,000")
         p50, p99 = percentiles(gaps)
         measure = {"p50_seconds": p50, "p99_seconds": p99, "ratio": p99 / p50, "gaps": len(gaps)}
-        return _judged(id, p99 <= ratio * p50, measure, {"ratio": ratio})
+        return _make_outcome(id, p99 <= ratio * p50, measure, {"ratio": ratio})
 
     return ScheduleCheck(id, judge)
 
@@ -100,12 +102,14 @@ def gap_below(priority: Priority, seconds: float) -> ScheduleCheck:
         if not len(gaps):
             return CheckOutcome(id, "skip", reason="no request of the class has two tokens so far")
         p50, p99 = percentiles(gaps)
-        return _judged(id, p50 <= seconds, {"p50_seconds": p50, "p99_seconds": p99}, {"p50_seconds": seconds})
+        return _make_outcome(
+            id, p50 <= seconds, {"p50_seconds": p50, "p99_seconds": p99}, {"p50_seconds": seconds}
+        )
 
     return ScheduleCheck(id, judge)
 
 
-def speed_beside(priority: Priority, minimum: float) -> ScheduleCheck:
+def relative_speed(priority: Priority, minimum: float) -> ScheduleCheck:
     """Require a share of the baseline's tokens per second, over its whole run, while requests of the class
     decode: the price of their latency budget."""
     id = f"speed-beside/{priority.name.lower()}"
@@ -116,12 +120,12 @@ def speed_beside(priority: Priority, minimum: float) -> ScheduleCheck:
             return CheckOutcome(id, "skip", reason="no request of the class decoded, or there is no baseline")
         theirs = baseline.log.delivered_tokens() / baseline.seconds
         measure = {"share": ours / theirs, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
-        return _judged(id, ours >= minimum * theirs, measure, {"share": minimum})
+        return _make_outcome(id, ours >= minimum * theirs, measure, {"share": minimum})
 
     return ScheduleCheck(id, judge, needs_baseline=True)
 
 
-def fair_among_the_busy(minimum: float) -> ScheduleCheck:
+def fairness_among_busy(minimum: float) -> ScheduleCheck:
     """Require a minimum of Jain's index of slots by weight, over the windows in which several tenants waited."""
 
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
@@ -129,12 +133,12 @@ def fair_among_the_busy(minimum: float) -> ScheduleCheck:
         if not slots:
             return CheckOutcome("jain", "skip", reason="no two tenants of a class ever waited at the same time")
         measure = {"slots": float(np.mean(slots)), "tokens": float(np.mean(tokens)), "windows": len(slots)}
-        return _judged("jain", measure["slots"] >= minimum, measure, {"slots": minimum})
+        return _make_outcome("jain", measure["slots"] >= minimum, measure, {"slots": minimum})
 
     return ScheduleCheck("jain", judge)
 
 
-def little_throughput_lost(maximum: float) -> ScheduleCheck:
+def throughput_loss_below(maximum: float) -> ScheduleCheck:
     """Limit the loss of tokens per second against first come, first served."""
 
     def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
@@ -149,7 +153,7 @@ def little_throughput_lost(maximum: float) -> ScheduleCheck:
         ours, theirs = (item.log.delivered_tokens() / item.seconds for item in (seen, baseline))
         lost = 1 - ours / theirs
         measure = {"lost": lost, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
-        return _judged("throughput-lost", lost <= maximum, measure, {"lost": maximum})
+        return _make_outcome("throughput-lost", lost <= maximum, measure, {"lost": maximum})
 
     return ScheduleCheck("throughput-lost", judge, needs_baseline=True)
 
@@ -157,7 +161,7 @@ def little_throughput_lost(maximum: float) -> ScheduleCheck:
 def prefix_hits(minimum: float) -> ScheduleCheck:
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
         share = seen.log.hit_share()
-        return _judged(
+        return _make_outcome(
             "prefix-hits", share >= minimum, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": minimum}
         )
 
@@ -168,13 +172,13 @@ def evictions_happen() -> ScheduleCheck:
     """Require evictions. A workload with scarce pages has no result without them."""
     return ScheduleCheck(
         "evictions",
-        lambda seen, _: _judged(
+        lambda seen, _: _make_outcome(
             "evictions", seen.counts.evicted > 0, {"evictions": seen.counts.evicted}, {"evictions_least": 1}
         ),
     )
 
 
-def judged(
+def run_checks(
     checks: Sequence[ScheduleCheck], seen: SimulatedRun, baseline: SimulatedRun | None
 ) -> list[CheckOutcome]:
     """Return the outcome of each check."""
@@ -183,12 +187,12 @@ def judged(
     return [check.judge(seen, baseline) for check in checks]
 
 
-def of_every_run(seen: SimulatedRun) -> list[CheckOutcome]:
+def common_checks(seen: SimulatedRun) -> list[CheckOutcome]:
     """Run the checks that apply to any traffic."""
-    return [_unbroken(seen), _everything_ends(seen), _nothing_left(seen), _balanced(seen)]
+    return [_check_invariants(seen), _check_all_ended(seen), _check_no_leaks(seen), _check_ledger(seen)]
 
 
-def _unbroken(seen: SimulatedRun) -> CheckOutcome:
+def _check_invariants(seen: SimulatedRun) -> CheckOutcome:
     broken = seen.broken
     every = seen.settings.check_every
     measure: dict[str, Any] = {"steps": seen.steps, "checks": seen.checks, "every": every}
@@ -202,7 +206,7 @@ def _unbroken(seen: SimulatedRun) -> CheckOutcome:
     )
 
 
-def _everything_ends(seen: SimulatedRun) -> CheckOutcome:
+def _check_all_ended(seen: SimulatedRun) -> CheckOutcome:
     """Each class's requests all got their tokens: no wait is for ever."""
     log, settings = seen.log, seen.settings
     unended = np.flatnonzero(log.made_tokens != log.output)
@@ -214,24 +218,24 @@ def _everything_ends(seen: SimulatedRun) -> CheckOutcome:
     if len(unended) and (settings.most_steps is not None or settings.most_seconds is not None):
         return CheckOutcome("everything-ends", "skip", measure, reason="the run was cut short")
     first = _request(seen, int(unended[0])) if len(unended) else {}
-    return _judged("everything-ends", not len(unended), measure, {"whole": len(log.prompt)}, first)
+    return _make_outcome("everything-ends", not len(unended), measure, {"whole": len(log.prompt)}, first)
 
 
-def _nothing_left(seen: SimulatedRun) -> CheckOutcome:
+def _check_no_leaks(seen: SimulatedRun) -> CheckOutcome:
     if seen.broken is not None:
         return CheckOutcome("nothing-left", "skip", reason=BROKE)
-    return _judged("nothing-left", not seen.left, {"held": len(seen.left)}, {"held": 0}, {"held": seen.left})
+    return _make_outcome("nothing-left", not seen.left, {"held": len(seen.left)}, {"held": 0}, {"held": seen.left})
 
 
-def _balanced(seen: SimulatedRun) -> CheckOutcome:
+def _check_ledger(seen: SimulatedRun) -> CheckOutcome:
     """L1 to L6 of the ledger, and what it has of each tenant beside what the requests saw."""
     if seen.broken is not None:
         return CheckOutcome("ledger", "skip", reason=BROKE)
     result = seen.unbalanced
-    return _judged("ledger", not result, {"differences": len(result)}, {"differences": 0}, {"found": result})
+    return _make_outcome("ledger", not result, {"differences": len(result)}, {"differences": 0}, {"found": result})
 
 
-def _judged(
+def _make_outcome(
     id: str, passed: bool, measure: dict[str, Any], limit: dict[str, Any], first_bad: dict[str, Any] | None = None
 ) -> CheckOutcome:
     return CheckOutcome(

@@ -107,7 +107,7 @@ def pages_of(settings: SimulationSettings) -> int:
     return settings.pages or settings.slots * -(-settings.ctx // PAGE_TOKENS)
 
 
-def drawn(seed: np.ndarray, position: np.ndarray) -> np.ndarray:
+def draw_token(seed: np.ndarray, position: np.ndarray) -> np.ndarray:
     """Return token ids as a function of a text's seed (u64) and the position. The ids do not resemble model
     output."""
     mixed = (seed + position.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -116,7 +116,7 @@ def drawn(seed: np.ndarray, position: np.ndarray) -> np.ndarray:
 
 
 class PredictedRunner:
-    """Computes nothing: its clock advances by the predicted step time, its tokens come from `drawn`."""
+    """Computes nothing: its clock advances by the predicted step time, its tokens come from `draw_token`."""
 
     def __init__(self, cost: StepCost, seen: Callable[[StepPlan], None]) -> None:
         self.cost, self.seen = cost, seen
@@ -135,7 +135,7 @@ class PredictedRunner:
         self.took_ns = took_ns = self.cost.nanoseconds(plan.prompt_tokens, plan.decodes, plan.context)
         self.now_ns += took_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
-        tokens = drawn(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])
+        tokens = draw_token(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])
         return Drawn(tokens, np.full(rows, -1, np.int32))
 
     def reopen(self) -> bool:
@@ -209,17 +209,19 @@ class Simulation:
                 continue
             checked.add(kind)
             if arrival.tenant not in self.index:
-                raise UsageError(f"{_named(arrival)}: no tenant {arrival.tenant!r}", next="add it to the tenants")
+                raise UsageError(
+                    f"{_arrival_name(arrival)}: no tenant {arrival.tenant!r}", next="add it to the tenants"
+                )
             if reason := self.scheduler.refuse(self._request(number, tokens=np.zeros(arrival.prompt, np.int32))):
                 raise UsageError(
-                    f"{_named(arrival)}: {reason}", next="shorten the request, or raise --ctx or --pages"
+                    f"{_arrival_name(arrival)}: {reason}", next="shorten the request, or raise --ctx or --pages"
                 )
 
     def _request(self, number: int, tokens: np.ndarray | None = None) -> NewRequest:
         arrival = self.arrivals[number]
         seed = self._seed(arrival, number)
         if tokens is None:
-            tokens = drawn(np.array([seed], np.uint64), np.arange(arrival.prompt))
+            tokens = draw_token(np.array([seed], np.uint64), np.arange(arrival.prompt))
         fair = self.settings.policy == "fair"
         tenant = self.index[arrival.tenant]
         return NewRequest(
@@ -306,7 +308,7 @@ class Simulation:
         self.runner.now_ns += LATER_NS  # what waits for a time that nobody needs any more is gone by then
         self.scheduler.step()
         self._check()
-        self.seen.left = list(held(self.scheduler))
+        self.seen.left = list(leaked_resources(self.scheduler))
         self.seen.unbalanced = [*self.ledger.problems(), *self._differences()]
 
     def _differences(self) -> Iterator[str]:
@@ -325,7 +327,7 @@ class Simulation:
                     yield f"{account.name}: {counter} is {result}, and {count} were seen"
 
 
-def held(scheduler: Scheduler) -> Iterator[str]:
+def leaked_resources(scheduler: Scheduler) -> Iterator[str]:
     """Return the resources that an idle scheduler should not have in use."""
     if scheduler.live:
         yield f"{len(scheduler.live)} requests are live"
@@ -346,5 +348,5 @@ def held(scheduler: Scheduler) -> Iterator[str]:
             yield f"tenant {row.name} is charged {charge} pages"
 
 
-def _named(arrival: Arrival) -> str:
+def _arrival_name(arrival: Arrival) -> str:
     return f"line {arrival.line}" if arrival.line else f"the request of {arrival.tenant} at {arrival.at:g} s"

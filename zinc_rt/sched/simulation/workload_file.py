@@ -129,18 +129,18 @@ def _row(where: str, line: str) -> dict[str, Any]:
         if name is None:
             near = get_close_matches(spelling, _SPELLED, n=1)
             raise InputError(
-                f"{where}: no field {spelling!r}", next=f"did you mean {near[0]}?" if near else _fields_told()
+                f"{where}: no field {spelling!r}", next=f"did you mean {near[0]}?" if near else _field_list()
             )
         if name in result:
             raise InputError(f"{where}: {name} is given twice, as {spelling!r} too", next="leave one out")
         result[name] = value
     missing = [name for name in FIELDS if name not in result and name not in OPTIONAL]
     if missing:
-        raise InputError(f"{where}: no {' and no '.join(missing)}", next=_fields_told())
+        raise InputError(f"{where}: no {' and no '.join(missing)}", next=_field_list())
     return result
 
 
-def _fields_told() -> str:
+def _field_list() -> str:
     return (
         f"a request has {', '.join(n for n in FIELDS if n not in OPTIONAL)}, and may have {' and '.join(OPTIONAL)}"
     )

@@ -17,14 +17,14 @@ from zinc_rt.sched.simulation.schedule_checks import (
     ScheduleCheck,
     answered_within,
     evictions_happen,
-    fair_among_the_busy,
+    fairness_among_busy,
     first_token_within,
     gap_below,
     gaps_within,
-    little_throughput_lost,
     prefix_hits,
+    relative_speed,
     slot_within,
-    speed_beside,
+    throughput_loss_below,
 )
 from zinc_rt.sched.tenant import Priority, Tenant
 
@@ -54,8 +54,8 @@ _NIGHT = Tenant("night", Priority.BATCH)
 _DESK = Tenant("desk", Priority.INTERACTIVE)
 _DESKS = tuple(Tenant(f"desk-{number}", Priority.INTERACTIVE) for number in range(4))
 _GOLD = Tenant("gold", slots_guaranteed=4, pages=(PageQuota(reserved=64),))
-_LITTLE_LOST = little_throughput_lost(0.05)
-_SHARED = (fair_among_the_busy(0.95), _LITTLE_LOST)
+_LITTLE_LOST = throughput_loss_below(0.05)
+_SHARED = (fairness_among_busy(0.95), _LITTLE_LOST)
 
 _ROWS = (
     # overload, on-off, short-long and shift are those of the virtual token counter (Sheng et al., OSDI 2024), with
@@ -120,7 +120,7 @@ _ROWS = (
         (
             gap_below(Priority.INTERACTIVE, 0.035),
             gaps_within(Priority.INTERACTIVE, 1.3),
-            speed_beside(Priority.INTERACTIVE, 0.55),
+            relative_speed(Priority.INTERACTIVE, 0.55),
             _LITTLE_LOST,
         ),
     ),
@@ -159,7 +159,7 @@ _ROWS = (
         "slots and pages guaranteed to one tenant while three others overload",
         (_GOLD, _DESK, *_tenants("team"), _NIGHT),
         traffic.guarantees,
-        (slot_within("gold", 2), little_throughput_lost(0.08)),  # with the cost of the latency budget
+        (slot_within("gold", 2), throughput_loss_below(0.08)),  # with the cost of the latency budget
     ),
 )
 WORKLOADS = {row.name: row for row in _ROWS}

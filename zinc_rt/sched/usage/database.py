@@ -109,7 +109,7 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
             connection.close()
             raise
     except UNREADABLE as error:
-        raise as_input_error(path, error) from error
+        raise input_error(path, error) from error
     return connection
 
 
@@ -127,7 +127,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
     except UNREADABLE as error:
-        raise as_input_error(path, error) from error
+        raise input_error(path, error) from error
     return connection
 
 
@@ -161,7 +161,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def as_input_error(path: Path, error: Exception) -> InputError:
+def input_error(path: Path, error: Exception) -> InputError:
     """Return SQLite's error as an InputError."""
     if isinstance(error, sqlite3.OperationalError):  # no folder, no permission, a lock that somebody keeps
         return InputError(

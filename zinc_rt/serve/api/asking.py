@@ -14,14 +14,14 @@ from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.errors import ServeError, of_usage
+from zinc_rt.serve.errors import ServeError, from_usage_error
 from zinc_rt.serve.tenants.keys import Caller
 
 DEFAULT_TOKENS = 16  # of a plain completion, as OpenAI has it; a chat goes on to the end of the context
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequestOrigin:
     """The client of a request. `session` and `timeout_ms` come from the headers and apply if the body does
     not set them."""
 
@@ -73,7 +73,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
     try:
         sampling.check()
     except UsageError as error:
-        raise of_usage(error, list(type(body).model_fields)) from error
+        raise from_usage_error(error, list(type(body).model_fields)) from error
     _check_for(sampling, model)
     return sampling
 
@@ -88,7 +88,12 @@ def _check_for(sampling: Sampling, model: ServedModel) -> None:
 
 
 def ask_of(
-    body: SamplingBody, model: ServedModel, tokens: Sequence[int], sampling: Sampling, asker: Asker, param: str
+    body: SamplingBody,
+    model: ServedModel,
+    tokens: Sequence[int],
+    sampling: Sampling,
+    asker: RequestOrigin,
+    param: str,
 ) -> Ask:
     """Return the engine request. `param` names the body field that the tokens came from.
 

@@ -9,7 +9,7 @@ from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from zinc_rt.serve.api.schema import ChatBody
-from zinc_rt.serve.api.shape import ReplyHead, our_part, says_nothing
+from zinc_rt.serve.api.shape import ReplyHead, extension_fields, is_empty_piece
 from zinc_rt.serve.api.text import ChoicePiece
 from zinc_rt.serve.api.token_texts import chat_logprobs
 from zinc_rt.serve.formats.parser import CallDelta
@@ -34,7 +34,7 @@ class ChatShape:
                 delta[name] = text
         if calls := [_call_delta(call) for delta in piece.deltas for call in delta.tool_calls]:
             delta["tool_calls"] = calls
-        if not delta and says_nothing(piece, self.body):
+        if not delta and is_empty_piece(piece, self.body):
             return None
         choice: dict[str, Any] = {
             "index": piece.index,
@@ -51,7 +51,7 @@ class ChatShape:
             **self.head.fields("chat.completion"),  # type: ignore[typeddict-item]
             "choices": [self._choice(at) for at in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
-            "zinc_rt": our_part(self.answers),
+            "zinc_rt": extension_fields(self.answers),
         }
         if self.body.return_token_ids:
             completion["prompt_token_ids"] = list(self.answers.asks[0].tokens)

@@ -11,7 +11,7 @@ from zinc_rt.model.tokenizer import StreamDecoder, Tokenizer
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import TextChoice, TextCompletion, TextLogprobs
 from zinc_rt.serve.api.schema import CompletionBody
-from zinc_rt.serve.api.shape import ReplyHead, our_part, says_nothing
+from zinc_rt.serve.api.shape import ReplyHead, extension_fields, is_empty_piece
 from zinc_rt.serve.api.text import ChoicePiece
 from zinc_rt.serve.api.token_texts import LEAST_LOGPROB, token_text
 
@@ -98,7 +98,7 @@ class TextShape:
         if not self._told[at]:
             self._told[at], echo = True, self._echoes[at]
             text, logprobs = echo.text + text, [*echo.logprobs, *logprobs]
-        if not text and says_nothing(piece, self.body):
+        if not text and is_empty_piece(piece, self.body):
             return None
         choice: dict[str, Any] = {
             "index": at,
@@ -115,7 +115,7 @@ class TextShape:
             **self.head.fields("text_completion"),  # type: ignore[typeddict-item]
             "choices": [self._choice(at) for at in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
-            "zinc_rt": our_part(self.answers),
+            "zinc_rt": extension_fields(self.answers),
         }
 
     def _choice(self, at: int) -> TextChoice:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from zinc_rt.serve.api.answers import Answers
-from zinc_rt.serve.api.asking import Asker, ask_of, header_milliseconds, model_of, sampling_of
+from zinc_rt.serve.api.asking import RequestOrigin, ask_of, header_milliseconds, model_of, sampling_of
 from zinc_rt.serve.api.chat_completions import ChatShape
 from zinc_rt.serve.api.completions import Echo, TextShape
 from zinc_rt.serve.api.document import EVENTS
@@ -19,7 +19,7 @@ from zinc_rt.serve.api.prompts import chat_prompt, text_prompts, tokenizer_of
 from zinc_rt.serve.api.replies import ChatCompletion, ErrorReply, TextCompletion
 from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.api.shape import ReplyHead, Shape, chunks
-from zinc_rt.serve.api.sse import EventStream, receiver, unless_gone
+from zinc_rt.serve.api.sse import EventStream, cancel_on_disconnect, receiver
 from zinc_rt.serve.api.structured import chat_grammar, text_grammar
 from zinc_rt.serve.api.text import RawText, TokenReader
 from zinc_rt.serve.api.tool_use import tool_use
@@ -37,10 +37,10 @@ FINDINGS = "x-zinc-rt-findings"  # how many errors the simulated device had repo
 router = APIRouter(responses=REFUSALS)
 
 
-def asker(request: Request, by: Inference) -> Asker:
+def request_origin(request: Request, by: Inference) -> RequestOrigin:
     """Return the client of a request, with its session and timeout headers."""
     headers = request.headers
-    return Asker(
+    return RequestOrigin(
         by,
         request.state.request_id,
         headers.get("x-session-id", "")[:256],
@@ -48,7 +48,7 @@ def asker(request: Request, by: Inference) -> Asker:
     )
 
 
-AskedBy = Annotated[Asker, Depends(asker)]
+AskedBy = Annotated[RequestOrigin, Depends(request_origin)]
 
 
 def server_of(request: Request) -> InferenceServer:
@@ -106,7 +106,7 @@ async def create_completion(request: Request, body: CompletionBody, by: AskedBy)
     echoes = [Echo(prompt.text) for prompt in prompts] if body.echo else []
     if body.echo and body.logprobs is not None:
         scores = all_prompt_logprobs(server_of(request), asks, body.logprobs)
-        scored = await unless_gone(receiver(request), scores)
+        scored = await cancel_on_disconnect(receiver(request), scores)
         echoes = [replace(echo, logprobs=item) for echo, item in zip(echoes, scored, strict=True)]
     return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
 
@@ -115,7 +115,7 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
     begin = await answers.begin(server_of(request))
     if body.stream:
         return EventStream(chunks(begin, shape, body))
-    await unless_gone(receiver(request), begin.finish())
+    await cancel_on_disconnect(receiver(request), begin.finish())
     count = len(begin.findings)
     return JSONResponse(shape.whole(), headers={FINDINGS: str(count)} if count else None)
 

@@ -50,13 +50,13 @@ class Shape(Protocol):
         ...
 
 
-def says_nothing(piece: ChoicePiece, body: SamplingBody) -> bool:
+def is_empty_piece(piece: ChoicePiece, body: SamplingBody) -> bool:
     """Return whether a piece without text, such as part of a character, needs no chunk because the request
     asked for text only."""
     return piece.finish_reason is None and not piece.logprobs and not body.return_token_ids
 
 
-def our_part(answers: Answers) -> OurPart:
+def extension_fields(answers: Answers) -> OurPart:
     """Return the extension fields, which include what reproduces the answer."""
     part: OurPart = {"seed": answers.seed}
     if answers.expired:
@@ -73,7 +73,7 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
     ServeError."""
     options = body.stream_options or StreamOptions()
     head = shape.head.fields(shape.chunk_object)
-    silence = _Silence(answers, head, progress=bool(body.return_progress))
+    silence = _KeepAlive(answers, head, progress=bool(body.return_progress))
     async with answers:
         async for pieces in answers:
             if not pieces:
@@ -88,18 +88,18 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
                     continue
                 chunk = {**head, "choices": [choice]}
                 if piece.finish_reason is not None:
-                    chunk["zinc_rt"] = our_part(answers)
+                    chunk["zinc_rt"] = extension_fields(answers)
                 if options.continuous_usage_stats:
                     chunk["usage"] = answers.usage()
                 choices.append(event(chunk))
             if choices:
                 yield b"".join(choices)
         if options.include_usage:
-            yield event({**head, "choices": [], "usage": answers.usage(), "zinc_rt": our_part(answers)})
+            yield event({**head, "choices": [], "usage": answers.usage(), "zinc_rt": extension_fields(answers)})
         yield DONE
 
 
-class _Silence:
+class _KeepAlive:
     """The event to send when no piece arrives."""
 
     def __init__(self, answers: Answers, head: dict[str, Any], *, progress: bool) -> None:

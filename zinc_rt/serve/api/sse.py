@@ -50,7 +50,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientGone):
-            await unless_gone(receive, self._send(scope, receive, send))
+            await cancel_on_disconnect(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -78,7 +78,7 @@ def error_response(error: ServeError) -> Response:
     return Response(error.json(), error.status, error.headers(), "application/json")
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. Cancel it and raise ClientGone if the client disconnects."""
     task = asyncio.ensure_future(work)
     ensure_future = asyncio.ensure_future(_wait_for_disconnect(receive))

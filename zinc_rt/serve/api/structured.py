@@ -11,15 +11,15 @@ from zinc_rt.serve.api.tool_use import ToolUse
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.table import demanded_calls, strict_calls
+from zinc_rt.serve.formats.table import required_calls, strict_calls
 from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
-from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, grammar_asked
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, requested_grammar
 
 
 async def text_grammar(body: SamplingBody, model: ServedModel) -> Grammar | None:
     """Return the grammar of a completion in its initial state, or None if the output is unconstrained. Raises
     ServeError 400."""
-    spec = grammar_asked(body.model_dump(include=set(STRUCTURE), exclude_none=True))
+    spec = requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
     return None if spec is None else await _compiler(model, spec).compile_in_time(spec)
 
 
@@ -29,14 +29,14 @@ async def chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, p
     The grammar starts after reasoning text if the prompt and the model's format allow reasoning. Raises
     ServeError 400.
     """
-    spec = grammar_asked(body.model_dump(include=set(STRUCTURE), exclude_none=True))
+    spec = requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
     format = model.format
     if spec is not None and tools.must:
         raise ServeError(
             400, f"{spec.param} and tool_choice: an answer can follow only one of them", param="tool_choice"
         )
     if spec is None:
-        spec = await asyncio.to_thread(_of_calls, format, tools, model.core.needed_tokenizer("a chat"))
+        spec = await asyncio.to_thread(_call_grammar, format, tools, model.core.needed_tokenizer("a chat"))
     if spec is None:
         return None
     compiler = _compiler(model, spec)
@@ -44,10 +44,10 @@ async def chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, p
     return await compiler.compile_in_time(spec, after=after, opens=opens)
 
 
-def _of_calls(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSpec | None:
+def _call_grammar(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSpec | None:
     if tools.must:
         chosen = {name: tools.schemas[name] for name in tools.must}
-        return demanded_calls(format, tokenizer, chosen, many=tools.many)
+        return required_calls(format, tokenizer, chosen, many=tools.many)
     return strict_calls(format, tokenizer, tools.schemas) if tools.strict else None
 
 

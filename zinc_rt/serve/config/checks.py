@@ -12,7 +12,7 @@ from zinc_rt.serve.config.settings import Config, ModelSettings, TenantSettings
 Said = tuple[Place, str]
 
 
-def contradictions(config: Config) -> list[Said]:
+def find_contradictions(config: Config) -> list[Said]:
     """Return the contradictions with their locations, in the order of the file's sections."""
     return [
         *_models(config),
@@ -43,7 +43,7 @@ def is_loopback(host: str) -> bool:
 def _models(config: Config) -> Iterator[Said]:
     if not config.models:
         yield ("models",), "models: the list is empty: the minimum is [{id: NAME, path: M.gguf}]"
-    yield from _twice("models", [model.id for model in config.models])
+    yield from _find_duplicates("models", [model.id for model in config.models])
     for at, model in enumerate(config.models):
         if 0 < model.step_tokens < model.slots:
             yield (
@@ -66,8 +66,8 @@ def _models(config: Config) -> Iterator[Said]:
 def _tenants(config: Config) -> Iterator[Said]:
     if not config.tenants:
         yield ("tenants",), "tenants: the list is empty: omit `tenants` for a single tenant called default"
-    yield from _twice("tenants", [tenant.id for tenant in config.tenants])
-    yield from _twice("groups", [group.id for group in config.groups])
+    yield from _find_duplicates("tenants", [tenant.id for tenant in config.tenants])
+    yield from _find_duplicates("groups", [group.id for group in config.groups])
     for at, tenant in enumerate(config.tenants):
         for name, message in tenant_problems(config, tenant):
             yield ("tenants", at, name), f"tenants.{at}.{name}: {message}"
@@ -88,10 +88,10 @@ def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
         yield "on_limit", "reject needs prefill_rate or decode_rate: no rate is set"
     groups, models = [group.id for group in config.groups], [model.id for model in config.models]
     if tenant.isolation_group is not None and tenant.isolation_group not in groups:
-        yield "isolation_group", f"no group {tenant.isolation_group!r}: expected one of {_listed(groups)}"
+        yield "isolation_group", f"no group {tenant.isolation_group!r}: expected one of {_join_names(groups)}"
     for model in tenant.models or ():
         if model not in models:
-            yield "models", f"no model {model!r}: expected some of {_listed(models)}"
+            yield "models", f"no model {model!r}: expected some of {_join_names(models)}"
 
 
 def _guarantees(config: Config) -> Iterator[Said]:
@@ -109,9 +109,9 @@ def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
     largest possible value."""
     others = [item for item in config.tenants if item.id != tenant.id]
     rooms = [
-        model.slots - sum(item.slots_guaranteed for item in others if may_ask(item, model))
+        model.slots - sum(item.slots_guaranteed for item in others if can_use_model(item, model))
         for model in config.models
-        if may_ask(tenant, model)
+        if can_use_model(tenant, model)
     ]
     if tenant.slots_guaranteed > (room := max(0, min(rooms, default=0))):
         yield "slots_guaranteed", room
@@ -120,7 +120,7 @@ def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
         yield "kv_reserved", max(0.0, round(left, 6))
 
 
-def may_ask(tenant: TenantSettings, model: ModelSettings) -> bool:
+def can_use_model(tenant: TenantSettings, model: ModelSettings) -> bool:
     return tenant.models is None or model.id in tenant.models
 
 
@@ -163,11 +163,11 @@ def _exposure(config: Config) -> Iterator[Said]:
         )
 
 
-def _twice(part: str, names: list[str]) -> Iterator[Said]:
+def _find_duplicates(part: str, names: list[str]) -> Iterator[Said]:
     for at, name in enumerate(names):
         if name in names[:at]:
             yield (part, at, "id"), f"{part}.{at}.id: {name!r} is used twice: expected a unique name"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"

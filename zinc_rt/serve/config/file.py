@@ -11,10 +11,10 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.input_files import unreadable
-from zinc_rt.serve.config.checks import contradictions
+from zinc_rt.serve.config.checks import find_contradictions
 from zinc_rt.serve.config.marks import Place, marked_yaml
 from zinc_rt.serve.config.settings import Config, TenantLimits
 
@@ -39,12 +39,12 @@ def parse_config(text: str, name: str) -> Config:
     if not isinstance(marked.value, dict):
         wrong = wrong or [(1, "the file has no settings: the minimum is models: [{id: NAME, path: M.gguf}]")]
     else:
-        config, errors = checked(Config, marked.value)
+        config, errors = validate_settings(Config, marked.value)
         if "file" in marked.value:  # the one field that is no setting
             errors = [*errors, (("file",), f"file: unknown setting; known: {', '.join(_known_names(Config, ()))}")]
         elif config is not None:
             config = replace(_with_defaults(config, marked.value), file=name)
-            errors = contradictions(config)
+            errors = find_contradictions(config)
         wrong = wrong + [(marked.line(location), message) for location, message in errors]
     if wrong or config is None:
         lines = [f"{name}:{line}: {message}" for line, message in sorted(set(wrong))]
@@ -54,7 +54,7 @@ def parse_config(text: str, name: str) -> Config:
     return config
 
 
-def checked(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tuple[Place, str]]]:
+def validate_settings(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tuple[Place, str]]]:
     """Convert plain values to settings. Return None and all errors as (location, message) if they are
     invalid."""
     try:
@@ -89,17 +89,17 @@ def _message(kind: type[Any], error: ErrorDetails) -> str:
     name, around = str(error["loc"][-1]) if error["loc"] else "", error["loc"][:-1]
     if error["type"] == "unexpected_keyword_argument":
         known = list(_known_names(kind, around))
-        return f"{where}: unknown setting{meant(name, known) or '; the settings are ' + ', '.join(known)}"
+        return f"{where}: unknown setting{suggest_word(name, known) or '; the settings are ' + ', '.join(known)}"
     if error["type"] in ("missing", "missing_argument"):
         return f"{where}: is missing"
     if error["type"] == "dataclass_type":
-        return f"{where}: {_shown(error['input'])}: expected settings, each as NAME: VALUE"
+        return f"{where}: {_printable_value(error['input'])}: expected settings, each as NAME: VALUE"
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
     expected = expected.replace("String should match pattern", "expected a text that matches")
-    return f"{where}: {_shown(error['input'])}: {expected}"
+    return f"{where}: {_printable_value(error['input'])}: {expected}"
 
 
-def _shown(value: Any) -> str:
+def _printable_value(value: Any) -> str:
     text = str(value) if isinstance(value, str) else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
@@ -110,17 +110,17 @@ def _known_names(kind: type[Any], place: Place) -> Iterator[str]:
     for step in place:
         if isinstance(step, str) and is_dataclass(at):
             hint = get_type_hints(at).get(step)
-            at = next((item for item in _inside(hint) if is_dataclass(item)), None)
+            at = next((item for item in _nested_types(hint) if is_dataclass(item)), None)
     if is_dataclass(at):
         yield from (
             "class" if field.name == "priority" else field.name for field in fields(at) if field.name != "file"
         )
 
 
-def _inside(hint: Any) -> Iterator[Any]:
+def _nested_types(hint: Any) -> Iterator[Any]:
     """Return the types that a type hint consists of."""
     if get_origin(hint) in (Annotated, tuple, types.UnionType):
         for choice in get_args(hint):
-            yield from _inside(choice)
+            yield from _nested_types(choice)
     else:
         yield hint

@@ -15,7 +15,7 @@ from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.mem.context_bytes import groups_of, state_row_bytes
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.registry import build_model
-from zinc_rt.serve.config.checks import may_ask
+from zinc_rt.serve.config.checks import can_use_model
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
 from zinc_rt.serve.tenants.quotas import page_quota
 
@@ -161,7 +161,7 @@ def tenant_shares(config: Config, models: Iterable[ModelMemory]) -> list[TenantS
         _share(tenant, model)
         for tenant in config.tenants
         for model in models
-        if may_ask(tenant, settings[model.id])
+        if can_use_model(tenant, settings[model.id])
     ]
 
 

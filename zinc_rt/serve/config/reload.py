@@ -47,28 +47,28 @@ async def reload(server: InferenceServer) -> Reloaded:
     except ZincError as error:
         raise ServeError(400, error.message, code="invalid_configuration") from error
     before = server.tenancy.config
-    await change(server, lambda now: applied(now, with_what_came(server.tenancy, read), server.models))
+    await change(server, lambda now: applied_config(now, apply_reloadable(server.tenancy, read), server.models))
     now = server.tenancy.config
     changed = [field.name for field in fields(Config) if getattr(now, field.name) != getattr(before, field.name)]
-    return Reloaded(tuple(changed), tuple(at_start(now, read)))
+    return Reloaded(tuple(changed), tuple(restart_settings(now, read)))
 
 
-def with_what_came(tenancy: Tenancy, read: Config) -> Config:
+def apply_reloadable(tenancy: Tenancy, read: Config) -> Config:
     """Return the file's configuration with the tenants and keys that were created through endpoints."""
     names = {tenant.id: tenant for tenant in tenancy.config.tenants}
-    tenants = [_with_keys(tenant, names.get(tenant.id), tenancy.made_keys) for tenant in read.tenants]
+    tenants = [_merge_keys(tenant, names.get(tenant.id), tenancy.made_keys) for tenant in read.tenants]
     ids = {tenant.id for tenant in tenants}
     came = [tenant for tenant in tenancy.config.tenants if tenant.id in tenancy.made and tenant.id not in ids]
     return replace(read, tenants=(*tenants, *came))
 
 
-def _with_keys(tenant: TenantSettings, before: TenantSettings | None, made: set[str]) -> TenantSettings:
+def _merge_keys(tenant: TenantSettings, before: TenantSettings | None, made: set[str]) -> TenantSettings:
     known = {key.id for key in tenant.keys}
     came = () if before is None else tuple(key for key in before.keys if key.id in made and key.id not in known)
     return replace(tenant, keys=(*tenant.keys, *came))
 
 
-def applied(now: Config, read: Config, resident: Container[str]) -> Config:
+def applied_config(now: Config, read: Config, resident: Container[str]) -> Config:
     """Return the configuration that a running process can adopt."""
     kept = {name: getattr(now, name) for name in AT_START}
     address = {name: getattr(now.server, name) for name in ADDRESS}
@@ -77,7 +77,7 @@ def applied(now: Config, read: Config, resident: Container[str]) -> Config:
     return replace(read, **kept, server=replace(read.server, **address), models=tuple(models), file=now.file)
 
 
-def at_start(now: Config, read: Config) -> list[str]:
+def restart_settings(now: Config, read: Config) -> list[str]:
     """Return the names of the settings that only change after a restart."""
     names = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
     names += [

@@ -43,7 +43,7 @@ def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: Ste
     event = {"model": model, "report": str(path)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_whole(path, lambda file: file.write("\n".join([*lines, ""]).encode()))
+        files.write_atomically(path, lambda file: file.write("\n".join([*lines, ""]).encode()))
         for old in sorted(path.parent.glob("hang-*.txt"))[:-KEPT]:
             old.unlink(missing_ok=True)
     except (OSError, OutputError) as unwritten:

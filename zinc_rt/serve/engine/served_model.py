@@ -27,9 +27,9 @@ from zinc_rt.serve.engine.hang_report import save_hang
 from zinc_rt.serve.engine.model_file import ModelFile
 from zinc_rt.serve.engine.requests import Ask, Delivered
 from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.table import choose, named
+from zinc_rt.serve.formats.table import choose, format_by_name
 from zinc_rt.serve.http.request_ids import RequestIds
-from zinc_rt.serve.observe.answer_log import tell_answer
+from zinc_rt.serve.observe.answer_log import log_answer
 from zinc_rt.serve.observe.model_metrics import ModelMetrics, RequestTimes
 from zinc_rt.serve.tenants.quotas import scheduler_classes, scheduler_tenants
 
@@ -98,7 +98,7 @@ class ServedModel:
         """Return the syntax of reasoning and tool calls, from the configuration or else from the chat
         template."""
         if self.settings.format is not None:
-            return named(self.settings.format)
+            return format_by_name(self.settings.format)
         template = self.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
         return choose(template if isinstance(template, str) else None)
 
@@ -177,7 +177,7 @@ class ServedModel:
 
     def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
         tenant = self.core.scheduler.tenants[request.tenant].name
-        tell_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
+        log_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
 
     def _failed(self, error: Exception, plan: StepPlan) -> None:
         self.hang_report = save_hang(self.id, self.core.scheduler, self.core.engine.backend, plan, error)

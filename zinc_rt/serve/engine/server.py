@@ -37,7 +37,7 @@ from zinc_rt.serve.errors import ServeError, unavailable
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
 
-def by_turn(models: Collection[ServedModel]) -> list[ServedModel]:
+def order_by_turn(models: Collection[ServedModel]) -> list[ServedModel]:
     """Return the models with pending work in execution order: first those with a waiting interactive request,
     then by least device time.
 
@@ -98,7 +98,7 @@ class InferenceServer:
         self._thread.start()
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
-    async def lost(self) -> str:
+    async def lost_models(self) -> str:
         """Wait until the device is lost permanently. Return the reason."""
         return await asyncio.shield(asyncio.wrap_future(self._lost))
 
@@ -223,11 +223,11 @@ class InferenceServer:
             while not self._stopping:
                 self._wake.clear()
                 self._run_calls()
-                self._look_at_files()
+                self._check_files()
                 if not self._step():
-                    self._wake.wait(self._until_due())
+                    self._wake.wait(self._seconds_until_due())
         except Exception as error:  # nobody is to wait for a thread that has ended
-            self._lose("the server", error)
+            self._lose_model("the server", error)
         finally:
             self._close()
 
@@ -260,18 +260,18 @@ class InferenceServer:
 
     def _step(self) -> bool:
         """Run a step of the next model. Return False if no model has work."""
-        for model in by_turn(self.models.values()):
+        for model in order_by_turn(self.models.values()):
             try:
                 deliveries = model.step()
             except Exception as error:  # the device did not come back
-                self._lose(f"the device of {model.id}", error)
+                self._lose_model(f"the device of {model.id}", error)
                 return True
             if deliveries is not None:
                 self._deliver(deliveries)
                 return True
         return False
 
-    def _lose(self, what: str, error: Exception) -> None:
+    def _lose_model(self, what: str, error: Exception) -> None:
         message = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
         text = f"{what} is lost: {message}"
         for model in self.models.values():  # they share the device, and this process is to end
@@ -287,7 +287,7 @@ class InferenceServer:
         for stream in streams:
             _call_soon(stream.loop, partial(stream.fail, unavailable(reason, code, 10)))
 
-    def _look_at_files(self) -> None:
+    def _check_files(self) -> None:
         """Check once a minute for model files that changed on disk. Such a model would load other weights
         after the next hang, or already reads them."""
         if time.monotonic() < self._look_at:
@@ -304,7 +304,7 @@ class InferenceServer:
         for loop in loops:
             _call_soon(loop, partial(_put, [delivery for delivery in deliveries if delivery[0].loop is loop]))
 
-    def _until_due(self) -> float:
+    def _seconds_until_due(self) -> float:
         """Return the seconds until a scheduler timer or the next file check is due."""
         due = [
             at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())

@@ -55,50 +55,50 @@ class _Reader:
             self._at = match.end()
         return match
 
-    def _takes(self, letter: str) -> bool:
+    def _accept(self, letter: str) -> bool:
         self._match(_SPACE)
         if self._text[self._at : self._at + 1] != letter:
             return False
         self._at += 1
         return True
 
-    def _needs(self, letter: str) -> None:
-        if not self._takes(letter):
+    def _expect(self, letter: str) -> None:
+        if not self._accept(letter):
             raise MalformedCall(f"expected {letter} at character {self._at} of the call")
 
     def _object(self, depth: int) -> dict[str, Any]:
-        self._needs("{")
+        self._expect("{")
         members: dict[str, Any] = {}
-        if self._takes("}"):
+        if self._accept("}"):
             return members
         while True:
-            key = self._string() if self._takes(self.QUOTE) else self._bare()
-            self._needs(":")
+            key = self._string() if self._accept(self.QUOTE) else self._bare_string()
+            self._expect(":")
             members[key] = self._value(depth + 1)
-            if self._takes("}"):
+            if self._accept("}"):
                 return members
-            self._needs(",")
+            self._expect(",")
 
     def _list(self, depth: int) -> list[Any]:
         items: list[Any] = []
-        if self._takes("]"):
+        if self._accept("]"):
             return items
         while True:
             items.append(self._value(depth + 1))
-            if self._takes("]"):
+            if self._accept("]"):
                 return items
-            self._needs(",")
+            self._expect(",")
 
     def _value(self, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise MalformedCall("the call is nested too deeply")
-        if self._takes(self.QUOTE):
+        if self._accept(self.QUOTE):
             return self._string()
-        if self._takes("["):
+        if self._accept("["):
             return self._list(depth)
         if self._text[self._at : self._at + 1] == "{":
             return self._object(depth)
-        word = self._bare()
+        word = self._bare_string()
         if _WORD.fullmatch(word) is None:
             raise MalformedCall(f"{word[:40]!r} is not a value: strings are enclosed in {QUOTE}")
         return read_json(word)
@@ -110,7 +110,7 @@ class _Reader:
         text, self._at = self._text[self._at : end], end + 1
         return text
 
-    def _bare(self) -> str:
+    def _bare_string(self) -> str:
         text = self._match(_BARE)
         word = text[0].strip() if text else ""
         if not word:
@@ -137,7 +137,7 @@ class _Values:
         lark, required = self._lark, set(schema.get("required") or ())
         properties = sorted((schema.get("properties") or {}).items())
         if not properties and schema.get("additionalProperties", True) is not False and schema is not self._whole:
-            member = lark.rule(f"/[a-zA-Z_][a-zA-Z_0-9]*/ {lark.text(':')} {self._anything()}")
+            member = lark.rule(f"/[a-zA-Z_][a-zA-Z_0-9]*/ {lark.text(':')} {self._any_value()}")
             return lark.rule(f"{lark.text('{')} ({member} ({lark.text(',')} {member})*)? {lark.text('}')}")
         members = [(f"{lark.text(f'{key}:')} {self.value(of)}", key in required) for key, of in properties]
         return lark.rule(f"{lark.text('{')} {object_members(lark, members, ',')} {lark.text('}')}")
@@ -145,18 +145,18 @@ class _Values:
     def value(self, schema: Any) -> str:
         """Return a rule for a value of a schema. Unsupported keywords allow any value."""
         if not isinstance(schema, Mapping):
-            return self._anything()
+            return self._any_value()
         if isinstance(ref := schema.get("$ref"), str):
             return self._reference(ref)
         argument = [schema["const"]] if "const" in schema else schema.get("enum")
         if argument:
-            return self._either([self._literal(value) for value in argument])
+            return self._alternatives([self._literal(value) for value in argument])
         branches = schema.get("anyOf") or schema.get("oneOf")
         if branches:
-            return self._either([self.value(branch) for branch in branches])
+            return self._alternatives([self.value(branch) for branch in branches])
         named = schema.get("type")
         if isinstance(named, list):
-            return self._either([self._typed(item, schema) for item in named])
+            return self._alternatives([self._typed(item, schema) for item in named])
         return self._typed(named, schema)
 
     def _typed(self, named: Any, schema: Mapping[str, Any]) -> str:
@@ -177,16 +177,16 @@ class _Values:
                 return lark.rule(f"{lark.text('[')} ({item} ({lark.text(',')} {item})*)? {lark.text(']')}")
             case "object":
                 return self.object(schema)
-        return self._anything()
+        return self._any_value()
 
-    def _either(self, rules: Sequence[str]) -> str:
+    def _alternatives(self, rules: Sequence[str]) -> str:
         return self._lark.rule(" | ".join(rules))
 
     def _literal(self, value: Any) -> str:
         lark = self._lark
         if isinstance(value, str):
             return f"{lark.mark(QUOTE)} {lark.text(value)} {lark.mark(QUOTE)}" if value else 2 * lark.mark(QUOTE)
-        return lark.text(write_json(value)) if isinstance(value, int | float | None) else self._anything()
+        return lark.text(write_json(value)) if isinstance(value, int | float | None) else self._any_value()
 
     def _reference(self, ref: str) -> str:
         known = self._refs.get(ref)
@@ -195,7 +195,7 @@ class _Values:
             self._lark.rule(self.value(_resolve(self._whole, ref)), name=known)
         return known
 
-    def _anything(self) -> str:
+    def _any_value(self) -> str:
         if not self._any:
             self._any = self._lark.name()
             names = ("string", "number", "boolean", "null", "array", "object")

@@ -80,7 +80,7 @@ def any_call(lark: Lark, tools: Schemas, write: WriteCall) -> str:
     return lark.rule(" | ".join(write(lark, name, schema) for name, schema in tools.items()))
 
 
-def repeated(call: str, between: str, *, many: bool) -> str:
+def repeat_calls(call: str, between: str, *, many: bool) -> str:
     """Return an expression for one call, or for several separated by `between`."""
     return f"{call} ({between} {call})*" if many else call
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from zinc_rt.serve.formats.format import Format, MalformedCall, Mark, Part, ToolCall, Tools, text_of
 from zinc_rt.serve.formats.json_calls import call_of, json_call, read_json, write_json
-from zinc_rt.serve.formats.lark import Lark, any_call, repeated
+from zinc_rt.serve.formats.lark import Lark, any_call, repeat_calls
 
 TOOL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 LETTERS = string.ascii_letters + string.digits
@@ -41,7 +41,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
 
 
 def demand_list(lark: Lark, tools: Tools, many: bool) -> str:
-    calls = repeated(any_call(lark, tools, json_call), lark.text(", "), many=many)
+    calls = repeat_calls(any_call(lark, tools, json_call), lark.text(", "), many=many)
     return f"{lark.text(' ')}? {lark.text('[')} {calls} {lark.text(']')}"
 
 

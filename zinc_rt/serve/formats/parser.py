@@ -124,7 +124,7 @@ class AnswerParser:
         if self._place is _Place.CALL:
             self._end_call("", cut=cut)
         elif self._place is _Place.REASONING and self._titled:
-            self._untitled()
+            self._skip_title()
         if self._trailing:
             self._deliver(self._trailing)
             self._trailing = ""
@@ -168,7 +168,7 @@ class AnswerParser:
         if self._place is _Place.REASONING and self._title:
             self._titled += text
             if not (len(self._titled) < len(self._title) and self._title.startswith(self._titled)):
-                self._untitled()
+                self._skip_title()
             return
         if self._leading:
             text = text.lstrip()
@@ -186,14 +186,14 @@ class AnswerParser:
         if kept:
             self._deliver(kept)
 
-    def _untitled(self) -> None:
+    def _skip_title(self) -> None:
         """Return whether the title of the reasoning is complete, or cannot occur any more."""
         text, title, self._titled, self._title = self._titled, self._title, "", ""
         self._text(text.removeprefix(title))
 
     def _enter(self, place: _Place) -> None:
         if self._titled:
-            self._untitled()
+            self._skip_title()
         self._place = place
         self._leading, self._trailing = True, ""
         self._title = self._format.reasoning_title if place is _Place.REASONING else ""
@@ -219,9 +219,9 @@ class AnswerParser:
             self._deliver(f"{self._before_call}{self._call_mark}{text_of(inside)}{mark}")
             return
         for call in calls:
-            self._call_made(call)
+            self._finish_call(call)
 
-    def _call_made(self, call: ToolCall) -> None:
+    def _finish_call(self, call: ToolCall) -> None:
         if self._done:
             return
         index, self.calls = self.calls, self.calls + 1

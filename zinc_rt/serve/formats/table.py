@@ -48,7 +48,7 @@ def choose(template: str | None) -> Format:
     return next(format for format in FORMATS if format.fits(template or ""))
 
 
-def named(name: str) -> Format:
+def format_by_name(name: str) -> Format:
     """Return a format by its configuration name. Raises UsageError."""
     known = next((format for format in FORMATS if format.name == name), None)
     if known is None:
@@ -56,7 +56,7 @@ def named(name: str) -> Format:
     return known
 
 
-def demanded_calls(format: Format, tokenizer: Tokenizer, tools: Tools, *, many: bool) -> GrammarSpec:
+def required_calls(format: Format, tokenizer: Tokenizer, tools: Tools, *, many: bool) -> GrammarSpec:
     """Return a grammar in the family's syntax that forces one or more calls of the tools. Raises ServeError
     400 if the format has no calls."""
     lark = Lark(tokenizer)

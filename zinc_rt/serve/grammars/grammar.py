@@ -37,9 +37,9 @@ def source_of(spec: GrammarSpec) -> str:
     max_gbnf_bytes = MAX_GBNF_BYTES if spec.kind == "gbnf" else MAX_GRAMMAR_BYTES
     size = len(spec.text.encode(errors="replace"))
     if size > max_gbnf_bytes:
-        raise spec.refused(f"{size} bytes, more than {max_gbnf_bytes}")
+        raise spec.to_error(f"{size} bytes, more than {max_gbnf_bytes}")
     if spec.kind == "gbnf" and (rules := spec.text.count("::=")) > MAX_GBNF_RULES:
-        raise spec.refused(f"{rules} rules, more than {MAX_GBNF_RULES}")
+        raise spec.to_error(f"{rules} rules, more than {MAX_GBNF_RULES}")
     matcher = llguidance.LLMatcher
     try:
         match spec.kind:
@@ -56,7 +56,7 @@ def source_of(spec: GrammarSpec) -> str:
             case "gbnf":
                 return matcher.grammar_from_lark(any_to_lark(_ESCAPE.sub(_character, spec.text)))
     except Exception as error:  # the converter has no exceptions of its own, and parsers may nest too deep
-        raise spec.refused(str(error) or type(error).__name__) from None
+        raise spec.to_error(str(error) or type(error).__name__) from None
 
 
 def _character(match: re.Match[str]) -> str:
@@ -228,11 +228,11 @@ class GrammarCompiler:
         if opens and opening is None:
             after = ""  # its text is no token, and the grammar does not begin so
         if matcher.is_error():
-            raise spec.refused(matcher.get_error())
+            raise spec.to_error(matcher.get_error())
         first = Grammar(matcher.deep_copy(), vocabulary)
         first.mask()  # the slowest
         if first.failure:
-            raise spec.refused(f"the grammar permits no first token: {first.failure}")
+            raise spec.to_error(f"the grammar permits no first token: {first.failure}")
         return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
 
     async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
@@ -244,7 +244,7 @@ class GrammarCompiler:
             return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
         except TimeoutError:
             compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
-            raise spec.refused(f"compilation takes longer than {COMPILE_SECONDS:g} s") from None
+            raise spec.to_error(f"compilation takes longer than {COMPILE_SECONDS:g} s") from None
 
     def vocabulary(self) -> GrammarVocabulary:
         """Return the model's vocabulary, built on first use."""

@@ -23,20 +23,24 @@ class GrammarSpec:
     text: str
     param: str = "grammar"
 
-    def refused(self, cause: str) -> ServeError:
+    def to_error(self, cause: str) -> ServeError:
         """Return a 400 error for an unusable grammar."""
         reason = cause if len(cause) <= MAX_SAID else f"{cause[:MAX_SAID]} ..."
         reason = reason.encode(errors="replace").decode()  # a grammar may quote half a surrogate pair
         return ServeError(400, f"{self.param}: {reason}", param=self.param, code="invalid_grammar")
 
 
-def grammar_asked(body: Mapping[str, Any]) -> GrammarSpec | None:
+def requested_grammar(body: Mapping[str, Any]) -> GrammarSpec | None:
     """Return the grammar that a body specifies: response_format, vLLM's guided_* and structured_outputs,
     llama.cpp's grammar and json_schema. None: unconstrained.
 
     Raises ServeError 400 if it is malformed or specified twice.
     """
-    specs = [spec for spec in (_response_format(body.get("response_format")), *_named(body)) if spec is not None]
+    specs = [
+        spec
+        for spec in (_response_format(body.get("response_format")), *_named_grammars(body))
+        if spec is not None
+    ]
     if len(specs) > 1:
         names = " and ".join(spec.param for spec in specs)
         raise ServeError(400, f"{names}: an answer can follow only one of them", param=specs[1].param)
@@ -62,7 +66,7 @@ def _response_format(value: Any) -> GrammarSpec | None:
     )
 
 
-def _named(body: Mapping[str, Any]) -> list[GrammarSpec]:
+def _named_grammars(body: Mapping[str, Any]) -> list[GrammarSpec]:
     own = (("guided_json", "json"), ("guided_regex", "regex"), ("guided_choice", "choice"))
     argument = [(name, kind, body[name]) for name, kind in own if body.get(name) is not None]
     for name in ("guided_grammar", "grammar"):

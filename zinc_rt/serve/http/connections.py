@@ -70,8 +70,8 @@ class BoundedConnection(H11Protocol):
         if self._counted:
             self._limits.leave(self._address)
             self._counted = False
-        self._unset_headers_due()
-        self._unset_taken_due()
+        self._cancel_header_timer()
+        self._cancel_read_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -79,7 +79,7 @@ class BoundedConnection(H11Protocol):
             return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._unset_headers_due()
+            self._cancel_header_timer()
         elif self._headers_due is None:
             self._expect_headers()
 
@@ -90,7 +90,7 @@ class BoundedConnection(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._unset_taken_due()
+        self._cancel_read_timer()
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -99,21 +99,21 @@ class BoundedConnection(H11Protocol):
             self._refuse(ServeError(400, f"not an HTTP request, or its headers exceed {HEADER_BYTES} bytes"))
 
     def _expect_headers(self) -> None:
-        self._headers_due = self.loop.call_later(self._limits.settings.header_s, self._headers_late)
+        self._headers_due = self.loop.call_later(self._limits.settings.header_s, self._on_headers_timeout)
 
-    def _headers_late(self) -> None:
+    def _on_headers_timeout(self) -> None:
         self._headers_due = None
         if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE:
             self._refuse(ServeError(408, "the headers were not received in time", code="request_timeout"))
         else:
             self.transport.close()
 
-    def _unset_headers_due(self) -> None:
+    def _cancel_header_timer(self) -> None:
         if self._headers_due is not None:
             self._headers_due.cancel()
             self._headers_due = None
 
-    def _unset_taken_due(self) -> None:
+    def _cancel_read_timer(self) -> None:
         if self._taken_due is not None:
             self._taken_due.cancel()
             self._taken_due = None

@@ -52,7 +52,7 @@ class RequestRate:
         return MINUTE - self._bucket.level(time.monotonic_ns()) / self.per_minute
 
 
-def allowed(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueDepths) -> Ask:
+def apply_limits(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueDepths) -> Ask:
     """Return the request with the tenant's limits applied. Raises ServeError if it is not permitted."""
     if tenant.models is not None and ask.model not in tenant.models:
         raise ServeError(
@@ -74,7 +74,7 @@ def allowed(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueD
             "priority",
             "class_not_allowed",
         )
-    ask = _shorter(ask, tenant)
+    ask = _shorten_to_limits(ask, tenant)
     _check_rates(tenant, model)
     priority = tenant.priority if ask.priority is None else ask.priority
     _check_queues(tenant, priority, model, depths)
@@ -83,7 +83,7 @@ def allowed(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueD
     return ask
 
 
-def _shorter(ask: Ask, tenant: TenantSettings) -> Ask:
+def _shorten_to_limits(ask: Ask, tenant: TenantSettings) -> Ask:
     maximum, prompt = ask.sampling.max_tokens, len(ask.tokens)
     if tenant.max_context is not None:
         if prompt >= tenant.max_context:
@@ -113,7 +113,7 @@ def _check_rates(tenant: TenantSettings, model: ServedModel) -> None:
     for bucket in model.core.scheduler.buckets[number]:
         if bucket is not None and (level := bucket.level(now_ns)) <= 0:
             message = f"tenant {tenant.id} exceeded its rate of {bucket.rate} tokens per second"
-            raise limited(message, "rate_limit_exceeded", (1 - level) / bucket.rate)
+            raise rate_limit_error(message, "rate_limit_exceeded", (1 - level) / bucket.rate)
 
 
 def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel, depths: QueueDepths) -> None:
@@ -125,17 +125,17 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     waiting = scheduler.queues.waiting(number) + arriving
     if waiting >= tenant.queue_max + mine:
         message = f"{waiting} requests of tenant {tenant.id} are waiting; the limit is {tenant.queue_max}"
-        raise limited(message, "quota_exceeded", seconds_for(model, waiting))
+        raise rate_limit_error(message, "quota_exceeded", seconds_for(model, waiting))
     maximum = getattr(depths, name_of_class(priority))
-    ahead = _ahead(model, [priority])
+    ahead = _requests_ahead(model, [priority])
     if ahead >= maximum + free:
         message = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {maximum}"
-        raise unavailable(message, "overloaded", jittered(seconds_for(model, ahead)))
+        raise unavailable(message, "overloaded", add_jitter(seconds_for(model, ahead)))
 
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
     """Refuse a `fail_fast` request whose expected wait exceeds its deadline."""
-    ahead = _ahead(model, [item for item in Priority if item <= priority])
+    ahead = _requests_ahead(model, [item for item in Priority if item <= priority])
     wait = seconds_for(model, ahead) if ahead else 0.0
     if wait > deadline_seconds:
         raise ServeError(
@@ -143,11 +143,11 @@ def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel)
             f"the expected wait is {wait:.1f} s, longer than the deadline of {deadline_seconds:g} s",
             "timeout_error",
             code="deadline_exceeded",
-            retry_after_seconds=jittered(wait),
+            retry_after_seconds=add_jitter(wait),
         )
 
 
-def _ahead(model: ServedModel, classes: Collection[Priority]) -> int:
+def _requests_ahead(model: ServedModel, classes: Collection[Priority]) -> int:
     """Return the number of waiting requests of these classes."""
     arriving = sum(count for (_, priority), count in model.arriving.items() if priority in classes)
     return arriving + sum(model.core.scheduler.queues.by_class[priority] for priority in classes)
@@ -161,11 +161,11 @@ def seconds_for(model: ServedModel, requests: int) -> float:
     return max(1.0, requests * generated.sum / max(1, int(generated.counts.sum())) / per_second)
 
 
-def jittered(seconds: float) -> float:
+def add_jitter(seconds: float) -> float:
     return max(1.0, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
 
-def limited(message: str, code: str, seconds: float) -> ServeError:
+def rate_limit_error(message: str, code: str, seconds: float) -> ServeError:
     """Return a 429 error: the tenant exceeded its own limit."""
     return ServeError(429, message, "rate_limit_error", code=code, retry_after_seconds=max(1, math.ceil(seconds)))
 

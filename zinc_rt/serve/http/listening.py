@@ -126,7 +126,7 @@ async def _serve(
         loop.add_signal_handler(number, signals.release)
     loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.ensure_future(_reload(server, say))))
     stop = asyncio.ensure_future(signals.acquire())
-    lost = asyncio.ensure_future(server.lost())
+    lost = asyncio.ensure_future(server.lost_models())
     opened = asyncio.ensure_future(server.opened())
     answering = asyncio.ensure_future(http.serve(sockets=[bound]))
     try:

@@ -9,7 +9,7 @@ from zinc_rt.serve.observe.logs import LOGGER
 from zinc_rt.serve.observe.model_metrics import RequestTimes
 
 
-def tell_answer(
+def log_answer(
     model: str, tenant: str, request_id: str, request: Request, times: RequestTimes, now_ns: int
 ) -> None:
     """Log a finished choice. It is called in the engine thread, and only queues the line."""

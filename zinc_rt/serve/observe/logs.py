@@ -147,9 +147,11 @@ class RequestLog:
             self.responses[logged] += 1
             took_ms = round(1000 * (time.monotonic() - start), 3)
             client = scope.get("client") or ("", 0)
-            self._tell(scope, logged, {"request_id": id, "ms": took_ms, "client": client[0], **about}, gone=gone)
+            self._log_request(
+                scope, logged, {"request_id": id, "ms": took_ms, "client": client[0], **about}, gone=gone
+            )
 
-    def _tell(self, scope: Message, status: int, about: dict[str, Any], *, gone: bool) -> None:
+    def _log_request(self, scope: Message, status: int, about: dict[str, Any], *, gone: bool) -> None:
         level = logging.ERROR if status == 500 else logging.DEBUG if scope["path"] in POLLED else logging.INFO
         if LOGGER.isEnabledFor(level):
             line = {"method": scope["method"], "path": scope["path"][:PATH_CHARACTERS], "status": status, **about}

@@ -25,7 +25,7 @@ from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.observe.histogram import Histogram
 from zinc_rt.serve.observe.model_metrics import ModelMetrics
-from zinc_rt.serve.tenants.auth import needs
+from zinc_rt.serve.tenants.auth import require_scope
 
 TENANTS = 256  # that have a label of their own; the rest are one, `other`
 OTHER = "other"
@@ -344,7 +344,7 @@ def registry(server: InferenceServer, responses: Mapping[int, int]) -> Collector
 
 def router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
     """Return the route GET /metrics, for keys with the scope admin unless the configuration opens it to all."""
-    routes = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(needs("admin"))])
+    routes = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(require_scope("admin"))])
     kept = registry(server, responses)
 
     @routes.get("/metrics", include_in_schema=False)

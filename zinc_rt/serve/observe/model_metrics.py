@@ -49,7 +49,7 @@ class ModelMetrics:
         self.whole = Histogram(REQUEST)
         self.queue, self.prefill, self.decode, self.running = (Histogram(REQUEST) for _ in range(4))
         self.step_tokens = Histogram(STEP_TOKENS)
-        self.prompt_tokens, self.generated_tokens = (Histogram(_one_two_five(scheduler.limits.ctx)) for _ in "pg")
+        self.prompt_tokens, self.generated_tokens = (Histogram(_bucket_bounds(scheduler.limits.ctx)) for _ in "pg")
         self.step = {phase: Histogram(STEP) for phase in PHASES}
         self.tenant_wait: dict[int, Histogram] = {}
         self._scheduler, self._tell_end = scheduler, ended
@@ -99,12 +99,12 @@ class ModelMetrics:
         edges = times.began_ns, times.planned_ns, times.computed_ns, times.ended_ns
         for phase, begin, end in zip(PHASES, edges, edges[1:], strict=False):
             self.step[phase].observe((end - begin) / 1e9)
-        self._drew(batch, times.ended_ns)
+        self._record_tokens(batch, times.ended_ns)
         for key in self._over:
             del self._times[key]
         self._over.clear()
 
-    def _drew(self, batch: Batch, now_ns: int) -> None:
+    def _record_tokens(self, batch: Batch, now_ns: int) -> None:
         gaps: list[float] = []
         for key in zip(batch.requests.tolist(), batch.choice.tolist(), strict=True):
             one = self._times.get(key)
@@ -135,7 +135,7 @@ class ModelMetrics:
         return sum(count for _, count in result) / max(1, now - result[0][0]) if result else 0.0
 
 
-def _one_two_five(maximum: int) -> list[float]:
+def _bucket_bounds(maximum: int) -> list[float]:
     """Return 1, 2, 5, 10, 20 ... up to `maximum`: histogram edges for token counts."""
     edges = (digit * 10.0**power for power in range(len(str(maximum))) for digit in (1, 2, 5))
     return [edge for edge in edges if edge <= maximum]

@@ -18,7 +18,7 @@ from zinc_rt.sched.kv.prefix import CachedPage
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.tenants.auth import needs
+from zinc_rt.serve.tenants.auth import require_scope
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
 HEADS = 512  # most recently used first pages that are told
@@ -32,7 +32,7 @@ def prefix_digest(router_key: str, model: str, owner: str, tokens: bytes) -> str
     return hmac.new(router_key.encode(), data, hashlib.sha256).hexdigest()[:DIGEST_CHARACTERS]
 
 
-def hottest(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
+def hottest_prefixes(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
     """Return the digests of the cached first pages, most recently used first. Entries with a `cache_salt` are
     omitted."""
     heads = sorted(model.core.scheduler.cache.prefix.heads(), key=lambda entry: -entry.last_use_ns)[:HEADS]
@@ -78,13 +78,13 @@ def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> 
         "lost": bool(model.lost),
     }
     if router_key is not None:
-        load["prefixes"] = hottest(model, tenancy, router_key)
+        load["prefixes"] = hottest_prefixes(model, tenancy, router_key)
     return load
 
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the route, for keys with the scope admin."""
-    routes = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
+    routes = APIRouter(tags=["admin"], dependencies=[Depends(require_scope("admin"))])
 
     @routes.get("/v1/admin/routing")
     def get_routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds

@@ -17,14 +17,14 @@ from zinc_rt.sched.step_timeline import timeline
 from zinc_rt.sched.step_trace import STEPS
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import unavailable
-from zinc_rt.serve.tenants.auth import needs
+from zinc_rt.serve.tenants.auth import require_scope
 
 WAIT_SECONDS = 10.0  # for the step that runs to end
 
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the route, for keys with the scope admin."""
-    routes = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
+    routes = APIRouter(tags=["admin"], dependencies=[Depends(require_scope("admin"))])
 
     @routes.post("/v1/admin/trace")
     async def get_trace(

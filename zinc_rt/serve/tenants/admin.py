@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query
 from zinc_rt.serve.api.replies import ErrorReply
 from zinc_rt.serve.config import reload as reloading
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.tenants.auth import needs
+from zinc_rt.serve.tenants.auth import require_scope
 
 
 def router(server: InferenceServer) -> APIRouter:
@@ -18,7 +18,7 @@ def router(server: InferenceServer) -> APIRouter:
     routes = APIRouter(
         prefix="/v1/admin",
         tags=["admin"],
-        dependencies=[Depends(needs("admin"))],
+        dependencies=[Depends(require_scope("admin"))],
         responses={"4XX": {"model": ErrorReply, "description": "refused"}},
     )
     draining: set[asyncio.Task[bool]] = set()

@@ -29,7 +29,7 @@ def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
     """Return the caller. Raises ServeError 401 without a valid key, 403 for a browser request from another
     site."""
     if not tenancy.locked:
-        _from_here(connection, tenancy.config.server)
+        _require_loopback(connection, tenancy.config.server)
         local = connection.client is None or is_loopback(connection.client.host)
         return Caller(tenancy.config.tenants[0].id, "", EVERYTHING if local else EVERYTHING - {"admin"})
     scheme, _, key = connection.headers.get("authorization", "").partition(" ")
@@ -52,7 +52,7 @@ async def caller(request: Request, documented: Annotated[object, Depends(_bearer
     return known
 
 
-def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+def require_scope(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     """Return the dependency of endpoints that require a scope. Raises ServeError 403."""
 
     async def scoped(authenticated: Annotated[Caller, Depends(caller)]) -> Caller:
@@ -70,15 +70,15 @@ def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
 
 
 Anybody = Annotated[Caller, Depends(caller)]  # with any key
-Inference = Annotated[Caller, Depends(needs("inference"))]
-Admin = Annotated[Caller, Depends(needs("admin"))]
+Inference = Annotated[Caller, Depends(require_scope("inference"))]
+Admin = Annotated[Caller, Depends(require_scope("admin"))]
 
 
 def _unknown(message: str) -> ServeError:
     return ServeError(401, message, code="invalid_api_key")
 
 
-def _from_here(connection: HTTPConnection, settings: ServerSettings) -> None:
+def _require_loopback(connection: HTTPConnection, settings: ServerSettings) -> None:
     """Check the Origin and Host headers of a server without keys.
 
     Such a server accepts loopback connections only. The check rejects requests that another site makes

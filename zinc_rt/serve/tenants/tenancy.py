@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.serve.config.settings import Config, TenantSettings
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.http.limits import RequestRate, allowed, limited, rate_headers
+from zinc_rt.serve.http.limits import RequestRate, apply_limits, rate_headers, rate_limit_error
 from zinc_rt.serve.tenants.keys import Keyring
 from zinc_rt.serve.tenants.session_table import SessionTable
 
@@ -67,11 +67,11 @@ class Tenancy:
     def allowed(self, ask: Ask, model: ServedModel) -> Ask:
         """Return the request with the tenant's limits applied, and count it. Raises ServeError 403, 429, 503."""
         tenant = self.tenant(ask.tenant)
-        ask = allowed(ask, tenant, model, self.config.queue)
+        ask = apply_limits(ask, tenant, model, self.config.queue)
         rate = self._rates.get(tenant.id)
         if rate is not None and (wait := rate.take()):
             message = f"tenant {tenant.id} exceeded its limit of {rate.per_minute} requests per minute"
-            raise limited(message, "rate_limit_exceeded", wait)
+            raise rate_limit_error(message, "rate_limit_exceeded", wait)
         if ask.session:
             self.sessions_of(tenant.id).count(ask.session)
         return ask

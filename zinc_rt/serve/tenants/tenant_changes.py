@@ -40,7 +40,7 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
                 lambda: _configure([model.core.scheduler for model in server.models.values()], config)
             )
         except UsageError as error:
-            raise _contradicts(f"{error.message}; {error.next}" if error.next else error.message) from error
+            raise _conflict_error(f"{error.message}; {error.next}" if error.next else error.message) from error
         server.tenancy.replace(config)
 
 
@@ -50,26 +50,26 @@ def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
         for name, message in tenant_problems(config, tenant):
             raise ServeError(400, f"{name}: {message}", param=name)
         for name, maximum in largest_reserve(config, tenant):
-            raise _too_much(tenant, name, maximum)
+            raise _limit_error(tenant, name, maximum)
         for pages in pools:
             room = pages - sum(page_quota(item, pages).reserved for item in config.tenants if item is not tenant)
             if page_quota(tenant, pages).reserved > max(0, room):
-                raise _too_much(tenant, "kv_reserved", f"{max(0, room)} of {pages} pages")
+                raise _limit_error(tenant, "kv_reserved", f"{max(0, room)} of {pages} pages")
 
 
-def _too_much(tenant: TenantSettings, name: str, maximum: object) -> ServeError:
+def _limit_error(tenant: TenantSettings, name: str, maximum: object) -> ServeError:
     message = (
         f"{name}: {getattr(tenant, name)}: at most {maximum} are available to tenant {tenant.id} after the "
         "other guarantees"
     )
-    return _contradicts(message, name)
+    return _conflict_error(message, name)
 
 
 def _pools(server: InferenceServer) -> list[int]:
     return [pages for model in server.models.values() for pages in _pages(model.core.scheduler)]
 
 
-def _contradicts(message: str, param: str | None = None) -> ServeError:
+def _conflict_error(message: str, param: str | None = None) -> ServeError:
     return ServeError(409, message, param=param, code="tenants_contradict")
 
 
@@ -82,15 +82,17 @@ def _configure(schedulers: Sequence[Scheduler], config: Config) -> None:
     try:
         for scheduler in schedulers:
             before = list(scheduler.tenants)
-            _set(scheduler, _tenants_for(scheduler, config))
+            _apply_tenants(scheduler, _tenants_for(scheduler, config))
             result.append((scheduler, before))
     except UsageError:
         for scheduler, before in reversed(result):
-            _set(scheduler, [*before, *(_removed(tenant) for tenant in scheduler.tenants[len(before) :])])
+            _apply_tenants(
+                scheduler, [*before, *(_removed_tenant(tenant) for tenant in scheduler.tenants[len(before) :])]
+            )
         raise
 
 
-def _set(scheduler: Scheduler, tenants: Sequence[Tenant]) -> None:
+def _apply_tenants(scheduler: Scheduler, tenants: Sequence[Tenant]) -> None:
     taken = scheduler.configure(tenants)
     scheduler.receive()
     taken.result()
@@ -100,7 +102,7 @@ def _tenants_for(scheduler: Scheduler, config: Config) -> list[Tenant]:
     """Return the scheduler's tenants: existing ones in their order, then new ones. A tenant's number is its
     index and never changes."""
     configured = {tenant.name: tenant for tenant in scheduler_tenants(config, _pages(scheduler))}
-    known = [configured.pop(tenant.name, _removed(tenant)) for tenant in scheduler.tenants]
+    known = [configured.pop(tenant.name, _removed_tenant(tenant)) for tenant in scheduler.tenants]
     return [*known, *configured.values()]
 
 
@@ -108,7 +110,7 @@ def _pages(scheduler: Scheduler) -> list[int]:
     return [group.pages for group in scheduler.cache.groups]
 
 
-def _removed(tenant: Tenant) -> Tenant:
+def _removed_tenant(tenant: Tenant) -> Tenant:
     """Return the settings of a removed tenant: it accepts no requests, and its running requests have the
     lowest priority."""
     pages = tuple(replace(quota, reserved=0, most=None) for quota in tenant.pages)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from zinc_rt.sched.scheduler import Scheduler
-from zinc_rt.serve.config.file import checked, with_defaults
+from zinc_rt.serve.config.file import validate_settings, with_defaults
 from zinc_rt.serve.config.settings import KeySettings, TenantLimits, TenantSettings
 from zinc_rt.serve.config.values import name_of_class
 from zinc_rt.serve.engine.server import InferenceServer
@@ -29,7 +29,7 @@ SHOWN = frozenset({"used", "parked", "waiting", "level"})  # what is shown and n
 SCHEMA = TypeAdapter(TenantSettings).json_schema(mode="validation")
 
 
-def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
+def tenant_document(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
     """Return a tenant with its current use, in total and per resident model."""
     models = {
         model.id: _held_resources(model.core.scheduler, number)
@@ -68,12 +68,12 @@ def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
         "deadline_max_s": tenant.deadline_max_s,
         "session_pin_pages": tenant.session_pin_pages,
         "cache_ttl_s": tenant.cache_ttl_s,
-        "keys": [key_shown(key) for key in tenant.keys],
+        "keys": [key_document(key) for key in tenant.keys],
         "by_model": models,
     }
 
 
-def key_shown(key: KeySettings) -> dict[str, Any]:
+def key_document(key: KeySettings) -> dict[str, Any]:
     """Return a key without its secret or digest."""
     expires = None if key.expires is None else key.expires.isoformat()
     return {"id": key.id, "object": "key", "scopes": list(key.scopes), "expires": expires}
@@ -110,24 +110,24 @@ def _rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict
 # --- from a body
 
 
-def created(body: Any, defaults: TenantLimits) -> TenantSettings:
+def tenant_from_body(body: Any, defaults: TenantLimits) -> TenantSettings:
     """Return a new tenant. Raises ServeError 400 with the invalid setting."""
-    fields = _flat(body)
-    tenant = _checked(fields)
+    fields = _flatten(body)
+    tenant = _validate_tenant(fields)
     return with_defaults(tenant, fields, defaults)
 
 
-def changed(tenant: TenantSettings, body: Any) -> TenantSettings:
+def changed_tenant(tenant: TenantSettings, body: Any) -> TenantSettings:
     """Return the tenant with the changes of a body. Raises ServeError 400 with the invalid setting."""
-    fields = _flat(body)
+    fields = _flatten(body)
     if fields.get("id", tenant.id) != tenant.id:
         raise ServeError(400, "id: the id of a tenant cannot change", param="id")
     plain = TypeAdapter(TenantSettings).dump_python(tenant, by_alias=True)
-    return _checked({**plain, **fields})
+    return _validate_tenant({**plain, **fields})
 
 
-def _checked(values: dict[str, Any]) -> TenantSettings:
-    settings, errors = checked(TenantSettings, values)
+def _validate_tenant(values: dict[str, Any]) -> TenantSettings:
+    settings, errors = validate_settings(TenantSettings, values)
     if settings is None:
         (location, message), *others = errors
         more = f" (and {len(others)} more)" if others else ""
@@ -137,18 +137,18 @@ def _checked(values: dict[str, Any]) -> TenantSettings:
     return settings
 
 
-def _flat(body: Any) -> dict[str, Any]:
+def _flatten(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ServeError(400, "the body is not a JSON object: expected a tenant's settings")
     if "keys" in body:
         raise ServeError(400, "keys: create keys with POST /v1/tenants/ID/keys", param="keys")
     fields: dict[str, Any] = {}
     for name, value in body.items():
-        fields |= _settings_in((name,), value)
+        fields |= _nested_settings((name,), value)
     return fields
 
 
-def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _nested_settings(place: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Return the settings at a location of the nested form; elsewhere, the setting itself."""
     if place in NESTED:
         return {NESTED[place]: value}
@@ -157,7 +157,7 @@ def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
         settings: dict[str, Any] = {}
         for name, item in value.items():
             if name not in SHOWN:
-                settings |= _settings_in((*place, str(name)), item)
+                settings |= _nested_settings((*place, str(name)), item)
         return settings
     if inside and value is None:
         return {setting: None for known, setting in NESTED.items() if known[: len(place)] == place}

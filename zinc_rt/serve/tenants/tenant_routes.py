@@ -11,15 +11,21 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
 from zinc_rt.serve.api.replies import ErrorReply
-from zinc_rt.serve.config.file import checked
+from zinc_rt.serve.config.file import validate_settings
 from zinc_rt.serve.config.settings import KeySettings, TenantSettings
 from zinc_rt.serve.engine.served_model import ServedModel, session_number
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.tenants.auth import Admin, needs
+from zinc_rt.serve.tenants.auth import Admin, require_scope
 from zinc_rt.serve.tenants.keys import new_key
 from zinc_rt.serve.tenants.tenant_changes import change_tenants
-from zinc_rt.serve.tenants.tenant_json import SCHEMA, changed, created, key_shown, shown
+from zinc_rt.serve.tenants.tenant_json import (
+    SCHEMA,
+    changed_tenant,
+    key_document,
+    tenant_document,
+    tenant_from_body,
+)
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorReply, "description": "refused"}}
 
@@ -28,7 +34,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def _without(schema: dict[str, Any], *names: str, required: bool = True) -> dict[str, Any]:
+def _remove_properties(schema: dict[str, Any], *names: str, required: bool = True) -> dict[str, Any]:
     """Return a body's schema without the fields that the path already sets."""
     left = {name: item for name, item in schema["properties"].items() if name not in names}
     reduced = {"type": "object", "additionalProperties": False, "properties": left}
@@ -49,7 +55,7 @@ NEW_KEY = {
 def router(server: InferenceServer) -> APIRouter:
     """Return the routes, for keys with the scope admin."""
     routes = APIRouter(
-        prefix="/v1/tenants", tags=["admin"], dependencies=[Depends(needs("admin"))], responses=_REFUSALS
+        prefix="/v1/tenants", tags=["admin"], dependencies=[Depends(require_scope("admin"))], responses=_REFUSALS
     )
     _tenants(routes, server)
     _keys(routes, server)
@@ -63,27 +69,27 @@ def _tenants(routes: APIRouter, server: InferenceServer) -> None:
     @routes.get("")
     async def list_tenants() -> dict[str, Any]:
         """List the tenants."""
-        return {"object": "list", "data": [shown(server, tenant) for tenant in tenancy.config.tenants]}
+        return {"object": "list", "data": [tenant_document(server, tenant) for tenant in tenancy.config.tenants]}
 
-    @routes.post("", status_code=201, openapi_extra=_body(_without(SCHEMA, "keys")))
+    @routes.post("", status_code=201, openapi_extra=_body(_remove_properties(SCHEMA, "keys")))
     async def create_tenant(request: Request) -> dict[str, Any]:
         """Create a tenant."""
-        tenant = created(await _json(request), tenancy.config.defaults)
-        await change_tenants(server, lambda now: _added(now, tenant))
+        tenant = tenant_from_body(await _json(request), tenancy.config.defaults)
+        await change_tenants(server, lambda now: _add_tenant(now, tenant))
         tenancy.made.add(tenant.id)
-        return shown(server, tenant)
+        return tenant_document(server, tenant)
 
     @routes.get("/{id}")
     async def get_tenant(id: str) -> dict[str, Any]:
         """Return the settings of a tenant."""
-        return shown(server, tenancy.tenant(id))
+        return tenant_document(server, tenancy.tenant(id))
 
-    @routes.patch("/{id}", openapi_extra=_body(_without(SCHEMA, "keys", "id", required=False)))
+    @routes.patch("/{id}", openapi_extra=_body(_remove_properties(SCHEMA, "keys", "id", required=False)))
     async def change_tenant(id: str, request: Request) -> dict[str, Any]:
         """Change the given settings of a tenant."""
         body = await _json(request)
-        await change_tenants(server, lambda now: _with(now, changed(tenancy.tenant(id), body)))
-        return shown(server, tenancy.tenant(id))
+        await change_tenants(server, lambda now: _replace_tenant(now, changed_tenant(tenancy.tenant(id), body)))
+        return tenant_document(server, tenancy.tenant(id))
 
     @routes.delete("/{id}")
     async def remove_tenant(
@@ -97,14 +103,14 @@ def _tenants(routes: APIRouter, server: InferenceServer) -> None:
         tenant = tenancy.tenant(id)
         if len(tenancy.config.tenants) == 1:
             raise ServeError(409, f"{id} is the only tenant; a server needs at least one", code="last_tenant")
-        _keep_an_admin(server, [tenant for tenant in tenancy.config.tenants if tenant.id != id])
+        _require_admin_key(server, [tenant for tenant in tenancy.config.tenants if tenant.id != id])
         numbers = [(model, model.core.tenant_number(id)) for model in server.models.values()]
         await change_tenants(server, lambda now: tuple(item for item in now if item.id != id))
         tenancy.made.discard(id)
         left = 0
         for model, number in numbers:
             await _forget(server, model, number)
-            left += _leave(model, number, cancel=running == "cancel")
+            left += _stop_requests(model, number, cancel=running == "cancel")
         return {"id": tenant.id, "object": "tenant.deleted", "deleted": True, "running": left}
 
 
@@ -114,7 +120,7 @@ def _keys(routes: APIRouter, server: InferenceServer) -> None:
     @routes.get("/{id}/keys")
     async def list_keys(id: str) -> dict[str, Any]:
         """List the keys of a tenant, without their secrets."""
-        return {"object": "list", "data": [key_shown(key) for key in tenancy.tenant(id).keys]}
+        return {"object": "list", "data": [key_document(key) for key in tenancy.tenant(id).keys]}
 
     @routes.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
     async def create_key(id: str, request: Request) -> JSONResponse:
@@ -122,7 +128,7 @@ def _keys(routes: APIRouter, server: InferenceServer) -> None:
         body = await _json(request, empty={})
         text, kept = new_key(str(body.get("id", "")) if isinstance(body, dict) else "")
         fields = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
-        key, errors = checked(KeySettings, fields)
+        key, errors = validate_settings(KeySettings, fields)
         if key is None or "sha256" in body:
             location, reason = errors[0] if errors else (("sha256",), "sha256: the server computes it")
             raise ServeError(400, reason, param=str(location[0]), code="invalid_value")
@@ -132,7 +138,7 @@ def _keys(routes: APIRouter, server: InferenceServer) -> None:
                 raise ServeError(409, f"id: key {key.id} already exists", param="id", code="key_exists")
             _set_keys(server, replace(tenant, keys=(*tenant.keys, key)))
             tenancy.made_keys.add(key.id)
-        return JSONResponse({**key_shown(key), "key": text}, 201, headers={"cache-control": "no-store"})
+        return JSONResponse({**key_document(key), "key": text}, 201, headers={"cache-control": "no-store"})
 
     @routes.delete("/{id}/keys/{key}")
     async def revoke_key(id: str, key: str) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def _caches(routes: APIRouter, server: InferenceServer) -> None:
     async def list_sessions(id: str) -> dict[str, Any]:
         """List the sessions of a tenant."""
         tenancy.tenant(id)
-        sessions = tenancy.sessions_of(id).everybody()
+        sessions = tenancy.sessions_of(id).all_sessions()
         data = [
             {
                 "id": name,
@@ -209,7 +215,7 @@ async def _forget(server: InferenceServer, model: ServedModel, number: int) -> N
     await server.call(partial(model.core.scheduler.pins.drop_all, number))
 
 
-def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
+def _stop_requests(model: ServedModel, number: int, *, cancel: bool) -> int:
     """Return the number of running requests of a tenant."""
     streams = [stream for stream in list(model.streams.values()) if stream.tenant == number]
     for stream in streams:
@@ -218,23 +224,23 @@ def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
     return 0 if cancel else len(streams)
 
 
-def _added(tenants: tuple[TenantSettings, ...], settings: TenantSettings) -> tuple[TenantSettings, ...]:
+def _add_tenant(tenants: tuple[TenantSettings, ...], settings: TenantSettings) -> tuple[TenantSettings, ...]:
     if any(tenant.id == settings.id for tenant in tenants):
         raise ServeError(409, f"id: tenant {settings.id} already exists", param="id", code="tenant_exists")
     return (*tenants, settings)
 
 
-def _with(tenants: tuple[TenantSettings, ...], settings: TenantSettings) -> tuple[TenantSettings, ...]:
+def _replace_tenant(tenants: tuple[TenantSettings, ...], settings: TenantSettings) -> tuple[TenantSettings, ...]:
     return tuple(settings if tenant.id == settings.id else tenant for tenant in tenants)
 
 
 def _set_keys(server: InferenceServer, tenant: TenantSettings) -> None:
-    tenants = _with(server.tenancy.config.tenants, tenant)
-    _keep_an_admin(server, tenants)
+    tenants = _replace_tenant(server.tenancy.config.tenants, tenant)
+    _require_admin_key(server, tenants)
     server.tenancy.replace(replace(server.tenancy.config, tenants=tenants))
 
 
-def _keep_an_admin(server: InferenceServer, tenants: Any) -> None:
+def _require_admin_key(server: InferenceServer, tenants: Any) -> None:
     """Raise ServeError 409 if no key with the scope admin would remain."""
     keys = [key for tenant in tenants for key in tenant.keys]
     if (keys or server.tenancy.locked) and not any("admin" in key.scopes for key in keys):

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.sched.usage.balance import unbalanced
-from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+from zinc_rt.sched.usage.database import UNREADABLE, input_error, open_to_read
 from zinc_rt.sched.usage.latency import quality, reported, without_latencies
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.sched.usage.query import END, UsageFound, find_usage
@@ -53,13 +53,13 @@ def router(server: InferenceServer) -> APIRouter:
                     "no ledger is configured (ledger.path): usage is available only since the start, by model"
                 )
                 raise ServeError(400, message, param="from", code="no_ledger")
-            return _since_the_start(server, id, admin=caller.admin)
+            return _usage_since_start(server, id, admin=caller.admin)
         return await asyncio.to_thread(_stored_usage, server.store, id, words, since, before, admin=caller.admin)
 
     return routes
 
 
-def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[str, Any]:
+def _usage_since_start(server: InferenceServer, id: str, *, admin: bool) -> dict[str, Any]:
     groups, total = [], Counter[str]()
     totals: dict[str, Any] = {}
     for model in server.models.values():
@@ -68,7 +68,7 @@ def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[s
         groups.append({"model": model.id, **reported(+counters)})
         if admin:
             tenants, device = model.core.ledger.sums()
-            totals.setdefault("books", {})[model.id] = _books(tenants, device)
+            totals.setdefault("books", {})[model.id] = _ledger_document(tenants, device)
     first = datetime.fromtimestamp(server.started_at, UTC).isoformat(timespec="seconds")
     about = {"object": "usage", "tenant": id, "from": first, "to": None, "ledger": None, "lag_s": 0.0}
     return {**about, "usage": without_latencies(+total), **quality(total), "groups": groups, **totals}
@@ -82,7 +82,7 @@ def _stored_usage(
         with closing(open_to_read(store.path)) as database:
             usage = find_usage(database, first_minute=since, before_minute=before, group_by=("tenant", *words))
     except UNREADABLE as error:
-        raise unavailable(as_input_error(store.path, error).message, "ledger") from error
+        raise unavailable(input_error(store.path, error).message, "ledger") from error
     except UsageError as error:
         raise ServeError(400, error.message) from error
     except ZincError as error:
@@ -104,15 +104,15 @@ def _stored_usage(
         **quality(total),
         "groups": [{**dict(zip(words, group.key[1:], strict=True)), **reported(group.counters)} for group in mine],
     }
-    return {**body, **({"books": _whole(usage)} if admin else {})}
+    return {**body, **({"books": _totals(usage)} if admin else {})}
 
 
-def _whole(usage: UsageFound) -> dict[str, Any]:
+def _totals(usage: UsageFound) -> dict[str, Any]:
     """Return the sum over all tenants and models in the same range."""
-    return {"all": _books(usage.usage, usage.device)}
+    return {"all": _ledger_document(usage.usage, usage.device)}
 
 
-def _books(tenants: Any, device: Any) -> dict[str, Any]:
+def _ledger_document(tenants: Any, device: Any) -> dict[str, Any]:
     """Return both sides of the ledger, and the lines that do not balance. Such a line is an error."""
     return {
         "tenants": without_latencies(tenants),

@@ -11,7 +11,7 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.projections import project, projection_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
-from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, of_norm
+from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, project_norm
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -21,7 +21,7 @@ def gate_topk(
     _, gate_w, bias, norm_w = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
-    yield from of_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
+    yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
     yield SYNC
     room = Temp("routing", 4 * 4 * experts * capacity["tokens"])
     topk = Launch(
