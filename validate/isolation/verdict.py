@@ -20,8 +20,9 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class MixVerdict:
-    """One model's mix on one tier. `plans` are the shadow device's messages about the scheduler's plans. `differs_in_solo_run`:
-    whether the first request that diverged also differs in a solo run on this tier. `findings` are those of the
+    """One model's mix on one tier. `plans` are the shadow device's messages about the scheduler's
+    plans.
+    `differs_in_solo_run`: whether the first request that diverged also differs in a solo run on this tier. `findings` are those of the
     simulated device.
     """
 
@@ -133,7 +134,8 @@ class MixVerdict:
             )
         if self.differs_in_solo_run:
             return (
-                f"{request_name(first.who)} differs on {self.tier} in a solo run too: suspect {self.tier} or a kernel",
+                f"{request_name(first.who)} differs on {self.tier} in a solo run too; "
+                f"suspect {self.tier} or a kernel",
                 f"{self.repro.replace(' --isolation', '').partition(' --seed')[0]} --reference t_cpu",
             )
         if not first.values:
@@ -158,7 +160,9 @@ class MixVerdict:
             bad = {
                 "request": first.who[0], "choice": first.who[1], "step": first.step, "slot": first.slot,
                 "position": first.position, "what": first.what,
-                "befell": list(self.story.describe_request(first.who, len(self._request(first).prompt), first.step)),
+                "befell": list(
+                    self.story.describe_request(first.who, len(self._request(first).prompt), first.step)
+                ),
                 "beside": [list(who) for who in self.story.neighbours(first.who, first.step)],
             }  # fmt: skip
         measure = {"rows": self.witness.rows, "steps": len(self.story.steps), "tokens": self.witness.tokens}
