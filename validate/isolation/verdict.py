@@ -20,10 +20,10 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class MixVerdict:
-    """One model's mix on one tier. `plans` are the shadow device's messages about the scheduler's
-    plans.
-    `differs_in_solo_run`: whether the first request that diverged also differs in a solo run on this tier. `findings` are those of the
-    simulated device.
+    """The verdict on one model's request mix on one tier.
+
+    `plans`: the shadow device's messages about the scheduler's plans. `differs_in_solo_run`: whether the first
+    request that diverged also differs in a solo run on this tier. `findings`: those of the simulated device.
     """
 
     model: str
