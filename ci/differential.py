@@ -151,12 +151,12 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", choices=tuple(programs(0)), action="append", help="these programs (default: all)"
+        "--only", choices=tuple(programs(0)), action="append", help="run only these programs (default: all)"
     )
-    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="random kernels (default 50)")
-    parser.add_argument("--ours", metavar="WORDS", help="what stands before a program on our side")
-    parser.add_argument("--theirs", metavar="WORDS", help="and on theirs, in place of rocjitsu's")
-    parser.add_argument("--json", metavar="FILE", help="write every difference there")
+    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="number of random kernels (default 50)")
+    parser.add_argument("--ours", metavar="WORDS", help="command prefix for our simulator")
+    parser.add_argument("--theirs", metavar="WORDS", help="command prefix for theirs (default: rocjitsu)")
+    parser.add_argument("--json", metavar="FILE", help="write every difference to this file")
     return parser
 
 

@@ -73,10 +73,10 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("zinc-rt-nightly"), metavar="DIR", help="default zinc-rt-nightly"
     )
     parser.add_argument(
-        "--stages", metavar="A,B", help=f"only these of {', '.join(stage.name for stage in STAGES)}"
+        "--stages", metavar="A,B", help=f"run only these stages: {', '.join(stage.name for stage in STAGES)}"
     )
     parser.add_argument(
-        "--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="logs to replay"
+        "--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="folder with logs to replay"
     )
     parser.add_argument("--fresh", action="store_true", help="start over, even if stages are finished")
     parser.add_argument(
@@ -122,7 +122,7 @@ def existing_models(models: list[Path]) -> tuple[Path, ...]:
     paths = tuple(model.resolve() for model in models)
     stems = [model.stem for model in paths]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
-        raise ValueError(f"--model: two files are called {twice}: their reports would overwrite each other")
+        raise ValueError(f"--model: two files are named {twice}: their reports would overwrite each other")
     try:
         identities(paths)
     except ZincError as error:
@@ -142,7 +142,7 @@ def select_stages(names: str | None) -> list[NightlyStage]:
     known = {stage.name: stage for stage in STAGES}
     for name in requested:
         if name not in known:
-            raise ValueError(f"no stage {name!r}; stages: {', '.join(known)}")
+            raise ValueError(f"unknown stage {name!r}; expected one of {', '.join(known)}")
     return [known[name] for name in known if name in requested]
 
 

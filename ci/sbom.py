@@ -142,14 +142,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="ci/run.py sbom"
     )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="where it goes (default stdout)")
-    parser.add_argument("--extra", action="append", default=[], metavar="NAME", help="an optional group as well")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="file to write (default stdout)")
+    parser.add_argument(
+        "--extra", action="append", default=[], metavar="NAME", help="also include this optional dependency group"
+    )
     arguments = parser.parse_args(argv)
     try:
         check_writable(arguments.file)
         known = set(distribution(PRODUCT).metadata.get_all("Provides-Extra") or ())
         if unknown := sorted(set(arguments.extra) - known):
-            print(f"sbom: no extra {unknown[0]!r}: {', '.join(sorted(known))}", file=sys.stderr)
+            print(
+                f"sbom: unknown extra {unknown[0]!r}; expected one of {', '.join(sorted(known))}", file=sys.stderr
+            )
             return 2
         text = json.dumps(bill(frozenset(arguments.extra)), indent=1) + "\n"
         if arguments.file:

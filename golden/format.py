@@ -91,7 +91,7 @@ def read_golden(path: str | Path) -> Golden:
     meta = _meta(path, arrays)
     if meta.get("format", FORMAT) != FORMAT:
         raise InputError(
-            f"{path}: golden format {meta['format']}, this build reads {FORMAT}",
+            f"{path}: golden format {meta['format']}; this build reads {FORMAT}",
             next=f"recreate it: {meta.get('command', 'zinc-rt golden make --model M')}",
         )
     variant = next((v for v in VARIANTS if f"logits{v}" in arrays), None)

@@ -52,7 +52,8 @@ def make_golden(
     ctx = default_ctx(gguf, ctx)
     if steps < 0 or len(tokens) + steps > ctx:
         raise UsageError(
-            f"{len(tokens)} tokens and {steps} steps exceed a context of {ctx}", next="--steps, --ctx"
+            f"{len(tokens)} tokens and {steps} steps exceed a context of {ctx}",
+            next="use fewer --steps or a larger --ctx",
         )
     backend = open_backend(choice, ordering, threads=threads)
     around = (observer or CommandObserver()).around_engine

@@ -49,12 +49,16 @@ def import_npz(
     dump = Path(dump)
     theirs = read_arrays(dump)
     if lost := sorted(set(names) - set(theirs)):
-        raise InputError(f"{dump}: no array called {lost[0]}", next="it holds " + ", ".join(sorted(theirs)))
+        raise InputError(
+            f"{dump}: there is no array named {lost[0]}", next="it holds " + ", ".join(sorted(theirs))
+        )
     named: dict[str, np.ndarray] = {}
     for name, array in theirs.items():
         ours = names.get(name, name)
         if ours in named:
-            raise InputError(f"{dump}: two arrays would have the name {ours}", next="change --map")
+            raise InputError(
+                f"{dump}: two arrays would have the name {ours}", next="change one of the --map options"
+            )
         named[ours] = array
     named.pop("meta", None)
     unknown = [name for name in named if name not in FIXED and not EXPERTS.fullmatch(name) and not _is_node(name)]

@@ -84,9 +84,9 @@ def _body(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     if arguments.trace_lane and not arguments.bisect:
-        raise UsageError("--trace-lane goes with --bisect", next="add --bisect")
+        raise UsageError("--trace-lane needs --bisect", next="add --bisect")
     if arguments.emit_repro and (arguments.info or arguments.to_json or arguments.diff):
-        raise UsageError("--emit-repro requires running the log", next="leave out --info, --to-json or --diff")
+        raise UsageError("--emit-repro requires running the log", next="remove --info, --to-json or --diff")
     if arguments.threads < 0:
         raise UsageError(f"--threads {arguments.threads}: expected 1 or more, 0 for every core")
     if arguments.info or arguments.to_json:

@@ -144,7 +144,7 @@ class _Parser:
     def _buffer_name(self) -> str:
         name = self._take("name", "a buffer name")
         if not is_buffer_name(name):
-            raise self._wrong(f"{name!r} is no buffer name; expected like model.attn.q_weight[3]")
+            raise self._wrong(f"{name!r} is not a buffer name; expected a name such as model.attn.q_weight[3]")
         return name
 
     def _operands(self) -> tuple[str, ...]:

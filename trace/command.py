@@ -94,7 +94,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if looks:
         if wrapped or arguments.out:
             raise UsageError(
-                "--stats, --plan, --chrome and --show read a log and cannot record one", next="leave out one"
+                "--stats, --plan, --chrome and --show read a log and cannot record one", next="remove one of them"
             )
         if arguments.command:
             raise UsageError(

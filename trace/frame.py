@@ -65,7 +65,7 @@ def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
     if version not in READ:
         known = f"{', '.join(map(str, READ[:-1]))} and {READ[-1]}"
         raise InputError(
-            f"{name}: log format {version}, this build reads {known}", next="use the version that wrote it"
+            f"{name}: log format {version}; this build reads {known}", next="use the version that wrote it"
         )
     text = file.read(size)
     if len(text) < size:

@@ -95,7 +95,9 @@ def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
     if not path:
         raise InputError(f"{log.path}: the log names no model and does not contain its weights", next=_AGAIN)
     if model is None and not Path(path).exists():
-        raise InputError(f"{path}: the recorded model does not exist", next="give its present path: --model FILE")
+        raise InputError(
+            f"{path}: the recorded model does not exist", next="set its current path with --model FILE"
+        )
     return read_gguf(path)
 
 

@@ -216,7 +216,7 @@ def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJ
     from zinc_rt.validate.prepare import prepare
 
     if len(arguments.models) > 1 and arguments.golden:
-        raise UsageError("--golden holds one model's values", next="name that model alone")
+        raise UsageError("--golden contains the values of one model", next="name only that model")
     namespaces = [
         argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]
     ]

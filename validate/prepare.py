@@ -67,7 +67,7 @@ def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Validatio
     for flag in ("golden", "prompt", "tokens"):
         if getattr(arguments, flag) is not None:
             raise UsageError(
-                f"--{flag} goes with a --model", next="name the model, or leave it out for the embedded ones"
+                f"--{flag} needs --model", next="name the model, or omit --{flag} for the embedded models"
             )
     return [
         _job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings) for pair in embedded_pairs()
@@ -87,7 +87,7 @@ def _job(
     ctx = _ctx(gguf, golden, arguments.ctx)
     tokens = _tokens(gguf, golden, arguments)
     if len(tokens) > ctx:
-        raise UsageError(f"{len(tokens)} tokens do not fit the context of {ctx}", next="give a larger --ctx")
+        raise UsageError(f"{len(tokens)} tokens do not fit the context of {ctx}", next="use a larger --ctx")
     dropped = False  # an embedded golden, whose tokens run all the same
     first_input = _first_input(gguf, layers, tokens, ctx, arguments, settings)
     if first_input is not None and not first_input.true:
@@ -95,7 +95,7 @@ def _job(
             raise UsageError("--golden contains values of the model's own input", next="--input F.npz")
         golden, dropped = None, golden is not None
     if golden is not None and tokens != [int(token) for token in golden.ids]:
-        raise UsageError(f"{golden.path.name} was made for other tokens", next="leave out --tokens and --prompt")
+        raise UsageError(f"{golden.path.name} was made for other tokens", next="remove --tokens and --prompt")
     reference = _reference(tiers, golden, arguments)
     oracle = arguments.input == "oracle" or (len(tiers) == 1 and golden is None)  # judges, or feeds the layers
     run = [spec.choice for spec in (*tiers, *([reference] if reference is not None else []))]
@@ -149,10 +149,11 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
     if asked < 0:
         raise UsageError(f"--steps {asked}: expected 0 or more")
     if asked and not layers.whole:
-        raise UsageError(f"--steps {asked}: greedy tokens need every layer", next="leave out --layers, or --steps")
+        raise UsageError(f"--steps {asked}: greedy tokens need every layer", next="remove --layers or --steps")
     if asked > room:
         raise UsageError(
-            f"--steps {asked}: the context has room for {room} more tokens", next="fewer steps, or a larger --ctx"
+            f"--steps {asked}: the context has room for {room} more tokens",
+            next="use fewer steps or a larger --ctx",
         )
     return asked
 
@@ -250,7 +251,8 @@ def _first_input(
     if not layers.first:
         if arguments.input not in (arguments.defaults["input"], "oracle"):
             raise UsageError(
-                f"--input {arguments.input}: layer 0 reads the prompt itself", next="begin later: --layers 1:"
+                f"--input {arguments.input}: layer 0 reads the prompt itself",
+                next="start at a later layer: --layers 1:",
             )
         return None
     width = int(gguf.tensors["token_embd.weight"].shape[-1])

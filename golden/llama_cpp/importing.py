@@ -186,9 +186,9 @@ class KeptPositions:
                 f"rows {', '.join(map(str, self.rows))}: expected distinct positions within {tokens} tokens"
             )
         if len(self.rows) == tokens:
-            raise UsageError(f"rows of all {tokens} tokens", next="leave out at least one of them")
+            raise UsageError(f"rows of all {tokens} tokens", next="remove at least one of them")
         if not (self.rows or self.whole):
-            raise UsageError("nothing would be stored", next="select rows to store")
+            raise UsageError("no values would be stored", next="select rows to store")
 
     def of(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
         return array if self.whole else np.ascontiguousarray(np.take(array, self.rows, axis))

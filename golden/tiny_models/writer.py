@@ -86,7 +86,7 @@ def tiny(
 ) -> Content:
     """Return a tiny model of one row of ARCHITECTURES. Raises UsageError for incompatible sizes."""
     if architecture not in ARCHITECTURES:
-        raise UsageError(f"no tiny model called {architecture!r}", next=f"use one of {', '.join(ARCHITECTURES)}")
+        raise UsageError(f"unknown tiny model {architecture!r}", next=f"use one of {', '.join(ARCHITECTURES)}")
     row = ARCHITECTURES[architecture]
     sizes = Sizes(
         hidden=hidden,

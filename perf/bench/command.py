@@ -94,14 +94,16 @@ def run(arguments: argparse.Namespace) -> int:
     theirs = runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
     several = len(arguments.slots) > 1
     if several and arguments.runs < 2:
-        raise UsageError("several numbers of slots need --runs 2 or more: a ratio without a spread says nothing")
+        raise UsageError("several numbers of slots need --runs 2 or more: a ratio needs a spread")
     if several and (theirs is not None or arguments.history):
-        raise UsageError("--vs and --history go with one number of slots", next=f"--slots {arguments.slots[0]}")
+        raise UsageError(
+            "--vs and --history accept only one number of slots", next=f"--slots {arguments.slots[0]}"
+        )
     argument = (arguments.prompt_tokens, arguments.tokens)
     loads = [BenchWorkload(*argument, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
     load = loads[0]
     if theirs is not None and load.runs < 2:
-        raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
+        raise UsageError("--vs needs --runs 2 or more: a ratio needs a spread")
     knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
     report = start_report(Report("perf bench"), arguments)

@@ -46,7 +46,7 @@ class BenchWorkload:
         if self.prompt_tokens + self.tokens > ctx:
             raise UsageError(
                 f"{self.prompt_tokens} + {self.tokens} tokens do not fit the context of {ctx}",
-                next="a larger --ctx, or fewer tokens",
+                next="use a larger --ctx or fewer tokens",
             )
 
 

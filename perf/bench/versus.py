@@ -79,7 +79,8 @@ def speed_in(text: str, stdout: str, matcher: re.Pattern[str] | None = None) -> 
         if figures and figures[-1] > 0:
             return figures[-1]
     raise InputError(
-        f"--vs: no decode speed in what it printed: {text.strip()[-200:]!r}", next="--vs-figure 'REGEX' says where"
+        f"--vs: its output contains no decode speed: {text.strip()[-200:]!r}",
+        next="set the pattern of the speed with --vs-figure 'REGEX'",
     )
 
 

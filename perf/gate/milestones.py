@@ -151,7 +151,7 @@ def read_milestones(path: Path) -> tuple[Milestone, ...]:
     try:
         document = load_yaml(path.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:
-            raise ValueError(f"schema {document.get('schema')!r}, this build reads {SCHEMA!r}")
+            raise ValueError(f"schema {document.get('schema')!r}; this build reads {SCHEMA!r}")
         models = {
             key: WantedModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
             for key, row in document["models"].items()

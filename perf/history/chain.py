@@ -92,7 +92,7 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
             text = file.read()
             known = _parse(text)
             if known.problem:
-                raise InputError(f"{path}: {known.problem}", next="start another file; this one stays as it is")
+                raise InputError(f"{path}: {known.problem}", next="start another file; this one is left unchanged")
             entry = _sealed_row(known, kind, report, figures)
             file.write(("" if not text or text.endswith("\n") else "\n") + json.dumps(entry) + "\n")
             file.flush()

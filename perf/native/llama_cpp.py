@@ -134,7 +134,7 @@ def find(folder: Path | None = None) -> LlamaCpp | None:
     if folder is not None:
         bins = [item for item in (folder, folder / "bin") if _is_complete(item)]
         if not bins:
-            raise NoPeer(f"{folder}: no {' and '.join(TARGETS)} in it", next="name the folder that holds both")
+            raise NoPeer(f"{folder}: no {' and '.join(TARGETS)} in it", next="name the folder that contains both")
         return LlamaCpp((bins[0],))
     bins = [item for item in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _is_complete(item)]
     return LlamaCpp(tuple(bins)) if bins else None
@@ -153,8 +153,8 @@ def build(say: Callable[[str], None]) -> LlamaCpp:
         missing.append("a C++ compiler")
     if missing:
         raise NoPeer(
-            f"no llama.cpp to compare with: {', '.join(missing)} missing to build it",
-            next="apt install cmake ninja-build g++ (Debian, Ubuntu), or --llama FOLDER names a build",
+            f"there is no llama.cpp to compare with: {', '.join(missing)} missing to build it",
+            next="apt install cmake ninja-build g++ (Debian, Ubuntu), or name a build with --llama FOLDER",
         )
     source = _source(say)
     say("building llama-bench and llama-batched-bench, some 10 CPU minutes, once ...")
@@ -195,7 +195,9 @@ def _call(command: Sequence[str], environment: dict[str, str] | None = None) -> 
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode != 0:
         output = (result.stderr.strip() or result.stdout.strip())[-600:]
-        raise NoPeer(f"{' '.join(command[:4])} ... failed: {output}", next="--llama FOLDER names another build")
+        raise NoPeer(
+            f"{' '.join(command[:4])} ... failed: {output}", next="name another build with --llama FOLDER"
+        )
 
 
 def _is_complete(folder: Path) -> bool:

@@ -38,7 +38,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
     if rows * vocab * 4 > free:
         raise OutputError(
             f"{path}: needs {rows * vocab * 4 / 1e9:.1f} GB, {free / 1e9:.1f} are free",
-            next="fewer --chunks, a smaller --ctx, or another disk",
+            next="use fewer --chunks, a smaller --ctx, or another disk",
         )
     try:
         with (
@@ -112,7 +112,7 @@ class BaseLogits:
             raise InputError(f"{path}: not a base file of perplexity: {error}", next=AGAIN) from error
         if self.meta.get("format") != FORMAT:
             raise InputError(
-                f"{path}: format {self.meta.get('format')!r}, this build reads {FORMAT!r}", next=AGAIN
+                f"{path}: format {self.meta.get('format')!r}; this build reads {FORMAT!r}", next=AGAIN
             )
 
     def _array(self, name: str) -> np.ndarray:

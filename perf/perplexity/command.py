@@ -153,7 +153,7 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None)
     if base is not None:
         ctx = int(base.meta["ctx"])
         if arguments.ctx not in (None, ctx):
-            raise UsageError(f"--ctx {arguments.ctx}: the base has chunks of {ctx} tokens", next="leave --ctx out")
+            raise UsageError(f"--ctx {arguments.ctx}: the base has chunks of {ctx} tokens", next="omit --ctx")
         return ctx
     if arguments.ctx is not None:
         return default_ctx(gguf, arguments.ctx)
@@ -198,7 +198,7 @@ def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, parts:
         at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
         raise UsageError(
             f"{base.path}: its text has other tokens, the first at {at}: another text, or another tokenizer",
-            next="leave --text out to use the base's, or make the base again",
+            next="omit --text to use the text of the base, or create the base again",
         )
 
 
@@ -221,7 +221,7 @@ def _check_vocabulary(base: BaseLogits, vocab: int, gguf: GGUFFile) -> None:
         wrong = "its tokens have other texts than this model's"
     else:
         return
-    raise UsageError(f"{base.path}: {wrong}", next="make the base with a model of the same vocabulary")
+    raise UsageError(f"{base.path}: {wrong}", next="create the base with a model of the same vocabulary")
 
 
 def _reference_name(base: BaseLogits | None) -> str:

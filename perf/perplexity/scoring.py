@@ -47,7 +47,8 @@ def chunks(
     count = len(tokens) // ctx
     if not count:
         raise UsageError(
-            f"the text has {len(tokens)} tokens, a chunk has {ctx}", next="a longer text, or a smaller --ctx"
+            f"the text has {len(tokens)} tokens, but a chunk has {ctx}",
+            next="use a longer text or a smaller --ctx",
         )
     pieces = []
     for number in range(count if maximum is None else min(maximum, count)):

@@ -107,7 +107,7 @@ def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:
     live(straight)
     gaps = sum(b != a + 1 for a, b in pairwise(pages))
     if not gaps:
-        raise CannotMeasure(f"the pages {pages} lie one after the other: nothing was scattered")
+        raise CannotMeasure(f"the pages {pages} are contiguous, so paging was not tested")
     return Measurement(
         differing([scattered], [straight]), f"{count} tokens in pages {', '.join(map(str, pages))} on {tier}"
     )

@@ -41,9 +41,9 @@ def made(*, several: bool = False, required: bool = True) -> Parser:
         ("M --ctx abc", "-c/--ctx: expected a whole number, not 'abc'"),
         ("M --top-p abc", "--top-p: expected a number, not 'abc'"),
         ("M --prompt", "-p/--prompt: expected one argument"),
-        ("", "no model given: name a GGUF file"),
+        ("", "no model was given; name a GGUF file"),
         ("A B", "B: only one model is accepted, and A is given"),
-        ("A -m B", "A: the model is already given with --model B"),
+        ("A -m B", "A: the model was already set with --model B"),
     ],
 )
 def test_parse_error_prints_one_line(words: str, said: str, capsys: Capture) -> None:

@@ -97,7 +97,7 @@ def test_plan_option_on_vocabulary_only_file_is_an_error(
     option: list[str], vocabulary_only: str, capsys: Capture
 ) -> None:
     assert main(["--model", vocabulary_only, *option]) == 2
-    assert "a vocabulary only, no tensors to plan for" in capsys.readouterr().err
+    assert "the file contains a tokenizer but no tensors, so there is nothing to plan" in capsys.readouterr().err
 
 
 def test_control_characters_in_file_are_escaped(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:

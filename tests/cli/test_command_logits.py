@@ -91,9 +91,9 @@ def test_text_prompt_is_tokenized(gemma4: str, tmp_path: Path) -> None:
     [
         (["--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
         (["--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
-        (["--tokens", ""], "nothing to run"),
+        (["--tokens", ""], "no prompt was given"),
         (["--tokens", "1", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
-        (["--tokens", "1", "--tier", "t1"], "tier t1: no AMD GPU here"),
+        (["--tokens", "1", "--tier", "t1"], "tier t1: no AMD GPU was found"),
     ],
 )
 def test_failed_command_leaves_no_file(
@@ -144,7 +144,7 @@ def test_malformed_token_list_is_rejected(text: str, qwen3: str, capsys: Capture
     with pytest.raises(SystemExit) as exit:
         main(["--model", qwen3, "--tokens", text, "--out", "x.npz"])
     assert exit.value.code == 2
-    assert f"{text!r} is not a list of token ids like 1,2,3" in capsys.readouterr().err
+    assert f"{text!r} is not a list of token ids; expected for example 1,2,3" in capsys.readouterr().err
 
 
 def test_unknown_architecture_is_named(

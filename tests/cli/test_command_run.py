@@ -95,7 +95,10 @@ def test_native_tier_reports_prefill_and_decode_speed_separately(
     words = ["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "4", "--ignore-eos", "--json", str(report)]
     assert main(words) == 0
     errors = capsys.readouterr().err
-    assert "tier      t_cpu_native: not t2: no AMD GPU here; not t1: no AMD GPU here; machine code" in errors
+    assert (
+        "tier      t_cpu_native: not t2: no AMD GPU was found; not t1: no AMD GPU was found; machine code"
+        in errors
+    )
     assert re.search(r"\ngenerated 4 tokens in \S+ s, \S+ tokens/s \(t_cpu_native, .*canonical-1\)\n", errors)
     body = json.loads(report.read_text())
     measure = body["results"][0]["measure"]
@@ -339,16 +342,16 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "no model is given"),
+        ([], "no model was given"),
         (["--model", "nowhere.gguf", "--prompt", "x"], "nowhere.gguf: no such file"),
         (["--model", ".", "--prompt", "x"], "not a regular file"),
-        (["--model", "MODEL"], "nothing to run"),
+        (["--model", "MODEL"], "no prompt was given"),
         (["--model", "MODEL", "--prompt", ""], "the prompt has no tokens"),
         (["--model", "MODEL", "--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
         (["--model", "MODEL", "--tokens=-1"], "token id -1 is outside the vocabulary"),
         (["--model", "MODEL", "--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
         (["--model", "MODEL", "--prompt", "x", "--timeout", "0"], "--timeout 0: expected seconds, more than 0"),
-        (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU here"),
+        (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU was found"),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "unknown tier 't9'"),
         (
             ["--model", "MODEL", "--prompt", "x", "--tier", "t1", "--device", "cpu"],
@@ -385,8 +388,8 @@ def test_usage_error_prints_one_line_and_exits_2(
     [
         ("ZINC_BATCHED_PREFILL", "maybe", "ZINC_BATCHED_PREFILL='maybe': expected off, on or validate"),
         ("ZINC_RT_MAX_DECODE_TOKENS", "-1", "expected a count"),
-        ("ZINC_RT_TIER", "t2", "tier t2: no AMD GPU here"),
-        ("ZINC_RT_FAST_POOL", "1", "has nothing behind it in this version"),
+        ("ZINC_RT_TIER", "t2", "tier t2: no AMD GPU was found"),
+        ("ZINC_RT_FAST_POOL", "1", "but this version ignores it"),
         ("ZINC_RT_SPEED", "1", "ZINC_RT_SPEED is not a setting"),
     ],
 )

@@ -59,7 +59,7 @@ def test_address_in_use_is_reported() -> None:
         port = str(other.getsockname()[1])
         result = subprocess.run([*LINE[:-1], port], capture_output=True, text=True, timeout=SECONDS)
     assert result.returncode == 2
-    assert f"127.0.0.1:{port}: cannot listen there: Address already in use" in result.stderr
+    assert f"127.0.0.1:{port}: cannot listen: Address already in use" in result.stderr
     assert "Traceback" not in result.stderr
 
 

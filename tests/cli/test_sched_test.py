@@ -91,10 +91,10 @@ def test_conflicting_options_are_rejected(words: list[str], said: str, capsys: C
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[]", "no list of tenants"),
+        ("[]", "expected a list of tenants"),
         ("{", "line 1"),
         ("[{class: batch}]", "tenant 1 has no id"),
-        ("[{id: a}, {id: a}]", "tenant 'a' is there twice"),
+        ("[{id: a}, {id: a}]", "tenant 'a' is listed twice"),
         ("[{id: a, wait: 2}]", "no field 'wait'"),
         ("[{id: a, wieght: 2}]", "no field 'wieght': did you mean weight?"),
         ("[{id: a, weight: 0}]", "weight 0\n  next: expected 0.001 to 1000"),

@@ -36,7 +36,7 @@ def test_inspect_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize("flag", [["--graph"], ["--plan-json", "plan.json"]])
 def test_single_model_inspect_options_reject_two_models(flag: list[str], capsys: Capture) -> None:
     assert inspect.main([A, B, *flag]) == 2
-    assert "are of one model" in capsys.readouterr().err
+    assert "accept only one model" in capsys.readouterr().err
 
 
 @pytest.mark.rest
@@ -58,7 +58,7 @@ def test_validate_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
 
 def test_golden_accepts_one_model_only(capsys: Capture) -> None:
     assert validate.main([A, B, "--golden", A.replace(".gguf", ".npz")]) == 2
-    assert "--golden holds one model's values" in capsys.readouterr().err
+    assert "--golden contains the values of one model" in capsys.readouterr().err
 
 
 def test_failure_of_one_model_fails_the_command() -> None:

@@ -45,7 +45,7 @@ def locked_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("tier", ["t1", "t2", "t1:gfx1201"])
 def test_validate_simulates_only_without_any_gpu(no_gpu: None, tier: str) -> None:
     assert choose_tier(tier, simulate=True).simulated
-    with pytest.raises(UnsupportedError, match="no AMD GPU here"):
+    with pytest.raises(UnsupportedError, match="no AMD GPU was found"):
         choose_tier(tier)
     with pytest.raises(UnsupportedError, match="--device sim"):
         choose_tier(tier, "hw", simulate=True)

@@ -48,7 +48,7 @@ def test_oversized_context_is_rejected_in_one_line(
     machine(monkeypatch, 16 * GIB)
     assert main([*command, "--model", str(MODEL), "--ctx", str(ctx)]) == 2
     errors = capsys.readouterr().err
-    sentence = rf"--ctx {ctx} needs about [\d,.]+ GiB of memory for this model, this machine has 16.0 GiB"
+    sentence = rf"--ctx {ctx} needs about [\d,.]+ GiB of memory for this model, but this machine has 16.0 GiB"
     assert len(re.findall(sentence, errors)) == 1
     assert "next: use a smaller --ctx: about " in errors and "Traceback" not in errors
 

@@ -248,7 +248,7 @@ def test_plan_of_another_graph_is_rejected(kept: Kept) -> None:
 def test_file_writable_by_others_is_ignored(kept: Kept) -> None:
     plan = max(kept.files, key=lambda path: len(kept.files[path]))
     plan.chmod(0o646)
-    assert kept.read() == (0, 1) and kept.refused == [f"{plan.name[:16]}: others may write to it"]
+    assert kept.read() == (0, 1) and kept.refused == [f"{plan.name[:16]}: other users can write to it"]
     assert plan.stat().st_mode & 0o777 == 0o600 and kept.read() == (1, 0)
 
 
@@ -295,7 +295,7 @@ def test_old_files_are_evicted(kept: Kept) -> None:
 
 DAMAGES: dict[str, str] = {  # what was done to a file -> the reason for which it is refused
     "bit": "checksum does not match|does not begin with",
-    "cut": "checksum does not match|bytes, a header alone has",
+    "cut": "checksum does not match|bytes; expected at least the header's",
     "longer": "checksum does not match",
     "zeros": "checksum does not match",
     "swapped": "it was stored for another (content|capacity): ",
@@ -303,7 +303,7 @@ DAMAGES: dict[str, str] = {  # what was done to a file -> the reason for which i
     "other limits": "it was stored for another ctx: ctx: 65; expected ctx: 64",
     "other code": "it was stored for another planning code: planning code: 'older'; expected planning code: 'new'",
     "no key": "its key does not begin with|its key has another length|it was stored for another ",
-    "other format": "no plan of version|version 9, this build reads|checksum does not match",
+    "other format": "not a plan of version|version 9; this build reads|checksum does not match",
 }
 
 

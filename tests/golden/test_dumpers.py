@@ -243,4 +243,4 @@ def test_dumper_goes_to_stdout_and_overwrites_nothing(tmp_path: Path, capsys: py
     assert "zinc-rt golden import --from npz" in capsys.readouterr().out
     (tmp_path / "there.c").touch()
     assert main(["dumper", "llama-cpp", "-o", str(tmp_path / "there.c")]) == 2
-    assert "already there" in capsys.readouterr().err
+    assert "the file exists already" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_all_tiny_models_are_written_to_one_folder(tmp_path: Path, capsys: Any) 
     names = {path.name for path in (tmp_path / "new" / "models").iterdir()}
     assert names == {f"tiny-{name}-f32.gguf" for name in ARCHITECTURES}
     assert main(["make", "--tiny", "all", "-o", str(tmp_path / "new" / "models")]) == 2
-    assert "already there" in capsys.readouterr().err
+    assert "the file exists already" in capsys.readouterr().err
     assert main(["make", "--tiny", "help"]) == 0
     assert capsys.readouterr().out.split() == list(ARCHITECTURES)
 
@@ -195,7 +195,7 @@ def test_golden_with_removed_ordering_is_expired(golden: Path, capsys: Any) -> N
 def test_unsupported_format_is_reported_with_its_command(golden: Path, capsys: Any) -> None:
     assert main(["check", str(tampered(golden, meta={"format": 99}))]) == 2
     assert re.search(
-        r"golden format 99, this build reads 1\n.*zinc-rt golden make --model", capsys.readouterr().err
+        r"golden format 99; this build reads 1\n.*zinc-rt golden make --model", capsys.readouterr().err
     )
 
 
@@ -303,7 +303,7 @@ def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
         ({"attn_norm-0": np.ones((4, 64))}, r"attn_norm-0 has shape \[4, 64\], expected \[3, 64\]"),
         ({"weights": np.ones(3)}, "unknown array weights"),
         ({"ids": np.ones(3, int)}, "two arrays would have the name ids"),
-        ({"tokens": None}, "no array called tokens"),
+        ({"tokens": None}, "there is no array named tokens"),
     ],
 )
 def test_mismatched_dump_is_rejected(change: dict[str, Any], said: str, golden: Path, capsys: Any) -> None:
@@ -349,28 +349,28 @@ def test_llama_cpp_golden_passes_check(architecture: str, quant: str, tmp_path: 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("make --model {model} --tokens 1", "nowhere to write"),
-        ("make --model {model} --tokens 1 -o {model}", "already there"),
+        ("make --model {model} --tokens 1", "no output was named"),
+        ("make --model {model} --tokens 1 -o {model}", "the file exists already"),
         ("make --model {model} --tokens 1 -o {folder}/no/g.npz", "there is no folder"),
         ("make --model {model} --tokens 512 -o {folder}/g.npz", "512"),
-        ("make --model {model} -o {folder}/g.npz", "nothing to run"),
+        ("make --model {model} -o {folder}/g.npz", "no prompt was given"),
         ("make --model {model} --tokens 1,2 --ctx 4 --steps 3 -o {folder}/g.npz", "exceed a context of 4"),
         ("make --model {model} --tokens 1 --seed 3 -o {folder}/g.npz", "--seed goes with --tiny"),
         ("make --model {folder}/none.gguf --tokens 1 -o {folder}/g.npz", "no such file"),
-        ("make --tiny qwen9 -o {folder}/t.gguf", "no tiny model called 'qwen9'"),
+        ("make --tiny qwen9 -o {folder}/t.gguf", "unknown tiny model 'qwen9'"),
         ("make --tiny qwen3 --quant q9 -o {folder}/t.gguf", "unknown type 'q9'"),
         ("make --tiny qwen3 --seed -1 -o {folder}/t.gguf", "--seed -1"),
         ("make --tiny qwen3 --tokens 1 -o {folder}/t.gguf", "--tokens goes with --model"),
         ("make --tiny all -o {model}", "not a folder"),
         ("check {folder}/none.npz", "no such file"),
-        ("check --model {model}", "--model goes with a golden"),
-        ("import --from npz --model {model} -o {folder}/g.npz", "no dump named"),
+        ("check --model {model}", "--model needs a golden"),
+        ("import --from npz --model {model} -o {folder}/g.npz", "no dump was named"),
         ("import --from npz {model} --model {model} -o {folder}/g.npz", "not a readable golden"),
         (
             "import --from npz d.npz --model {model} --steps 3 -o {folder}/g.npz",
             "--steps goes with --from",
         ),
-        ("import --from llama-cpp d.npz --model {model} -o {folder}/g.npz", "a dump goes with --from npz"),
+        ("import --from llama-cpp d.npz --model {model} -o {folder}/g.npz", "a dump needs --from npz"),
     ],
 )
 def test_failed_command_prints_one_line_and_leaves_no_files(

@@ -123,7 +123,7 @@ def test_contradictory_arrays_are_rejected(
 def test_unsupported_version_is_reported_with_its_command(tmp_path: Path) -> None:
     meta = json.dumps({"format": 2, "command": "zinc-rt golden make --model M.gguf -o g.npz"})
     np.savez(tmp_path / "g.npz", **ARRAYS, meta=np.array(meta))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"golden format 2, this build reads 1\n.*--model M.gguf -o g.npz"):
+    with pytest.raises(InputError, match=r"golden format 2; this build reads 1\n.*--model M.gguf -o g.npz"):
         read_golden(tmp_path / "g.npz")
 
 

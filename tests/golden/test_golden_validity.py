@@ -64,4 +64,4 @@ def test_unsupported_format_is_reported_with_its_version(
 ) -> None:
     made(tmp_path, format=FORMAT + 1)
     main(["list", str(tmp_path)])
-    assert f"golden format {FORMAT + 1}, this build reads {FORMAT}" in capsys.readouterr().out
+    assert f"golden format {FORMAT + 1}; this build reads {FORMAT}" in capsys.readouterr().out

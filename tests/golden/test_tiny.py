@@ -90,7 +90,7 @@ def test_vocabulary_has_requested_size_and_unique_tokens(kind: str) -> None:
 
 
 def test_incompatible_sizes_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no tiny model called 'bert'"):
+    with pytest.raises(UsageError, match="unknown tiny model 'bert'"):
         tiny("bert")
     with pytest.raises(UsageError, match="4 heads cannot be divided evenly among 3 kv heads"):
         tiny("llama", kv_heads=3)

@@ -335,7 +335,7 @@ def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
         (
             "schema: zinc-rt-facts/1\nfacts: [{from: source, where: d, rows: {a: {says: b}}}, "
             "{from: source, where: d, rows: {a: {says: b}}}]",
-            "a second row a",
+            "row a appears twice",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_child_still_using_the_gpu_keeps_the_lock(tmp_path: Path) -> None:
 
 def test_symlinked_or_uncreatable_lock_is_rejected_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "zinc-rt-renderD128.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match="cannot make the GPU's lock"):
+    with pytest.raises(OutputError, match="cannot create the lock file of the GPU"):
         locks.take(GPU, folder=tmp_path)
     with pytest.raises(OutputError, match="No such file"):
         locks.take(GPU, folder=tmp_path / "missing")

@@ -75,10 +75,10 @@ def test_saved_graph_is_read_in_place(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "0 bytes, a header alone has 88"),
-        (GOOD[:87], "87 bytes, a header alone has 88"),
+        (b"", "0 bytes; expected at least the header's 88"),
+        (GOOD[:87], "87 bytes; expected at least the header's 88"),
         (b"GGUF" + GOOD[4:], "magic b'GGUF'"),
-        (GOOD[:4] + b"\2" + GOOD[5:], "version 2, this build reads 1"),
+        (GOOD[:4] + b"\2" + GOOD[5:], "version 2; this build reads 1"),
         (GOOD[:-8], "the header says"),
         (GOOD + b"\0" * 8, "the header says"),
         (GOOD[:100] + bytes([GOOD[100] ^ 1]) + GOOD[101:], "checksum does not match"),
@@ -124,14 +124,14 @@ def in_header(field: str, value: int) -> bytes:
         (patched("nodes", 16, 0xFFFFFFFF), "operands 0 to 4294967296 of"),
         (patched("operands", 0, 77), "buffer 77 of"),
         (patched("attrs", 4, 9), "attribute of kind 9"),
-        (repeated("attrs", "name"), "attribute heads is there twice"),
+        (repeated("attrs", "name"), "attribute heads appears twice"),
         (patched("dims", 0, 2), "dimension of kind 2"),
         (patched("dims", 4, 1), "reserved 1"),
         (patched("dims", 24, 2**63, "<Q"), "value 9223372036854775808"),
         (patched("strings", 0, 10**6), "string 0 ends at 1000000"),
         (patched("strings", 4, 0), "string 1 ends at 0, begins at"),
         (patched("text", 0, 0xFF, "<B"), "string 0 is not UTF-8"),
-        (repeated("buffers", "name"), "buffer in.q is there twice"),
+        (repeated("buffers", "name"), "buffer in.q appears twice"),
     ],
 )
 def test_contradictory_file_is_rejected(data, message):

@@ -113,7 +113,7 @@ def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest
     file = tmp_path / "kernel.co"
     for content, arguments, why in (
         (b"MZ", [], "not a 64-bit little-endian ELF"),
-        (code_object(b"\0" * 4, mach=0x33), [], "its chip is not built in this version"),
+        (code_object(b"\0" * 4, mach=0x33), [], "this version does not support its chip"),
         (code_object(b"\0" * 4), ["--arch", "gfx90a"], "gfx90a: this version does not decode its instructions"),
     ):
         file.write_bytes(content)

@@ -139,7 +139,7 @@ def test_kernels_of_two_sets_are_compared_side_by_side(capsys: pytest.CaptureFix
 
 def test_incomparable_inputs_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     for words, says in {
-        ("--beside", "spirv"): "not a second kernel set of a chip",
+        ("--beside", "spirv"): "not another kernel set of this chip",
         ("--beside", "gfx1201"): "next: --beside radv",
         ("--beside", "radv", "nosuch"): "unknown kernel nosuch",
     }.items():

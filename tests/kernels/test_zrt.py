@@ -134,7 +134,7 @@ def test_instruction_maps_to_its_source_line() -> None:
 @pytest.mark.parametrize(
     ("at", "size", "value", "says"),
     [
-        (4, 2, 1, "abi_version 1, this build reads 2"),
+        (4, 2, 1, "abi_version 1; this build reads 2"),
         (6, 2, 4, r"gpu_target 0x4 \(gfx1100\)"),
         (6, 2, 0x77, r"gpu_target 0x77 \(unknown\)"),
         (8, 4, 0, "code of 0 bytes"),

@@ -183,7 +183,7 @@ def test_unplaceable_buffer_is_reported(graph, message):
 
 def test_plan_of_another_format_is_rejected():
     data = plan_memory(small_graph(), capacity=CAPACITY).as_dict()
-    with pytest.raises(InputError, match="format 2, this build reads 1"):
+    with pytest.raises(InputError, match="format 2; this build reads 1"):
         MemoryPlan.from_dict({**data, "format": 2})
     stray = {"act.x": {"allocation": "step", "offset_bytes": 0, "size_bytes": 10**9}}
     typed = {"act.x": {"allocation": "step", "offset_bytes": "0", "size_bytes": 1}}

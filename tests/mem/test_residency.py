@@ -45,7 +45,7 @@ def test_residency_option_is_honoured_or_rejected_with_advice() -> None:
         "(0 to 2), of which a token reads 0.00 MB over PCIe"
     )
     assert place_weights(LAYERS, SIZES, experts="vram", room_bytes=3400) == Residency(3400, 0, 0, frozenset(), ())
-    with pytest.raises(InputError, match="the weights that have to lie in VRAM take") as refused:
+    with pytest.raises(InputError, match="the weights that must be in VRAM take") as refused:
         place_weights(LAYERS, SIZES, experts="vram", room_bytes=3399)
     assert "ZINC_RT_EXPERTS=auto" in (refused.value.next or "")
     with pytest.raises(InputError) as refused:

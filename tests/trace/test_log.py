@@ -101,7 +101,7 @@ def test_unsupported_format_is_rejected_by_its_number(path: Path, version: int) 
     data = bytearray(path.read_bytes())
     data[4:8] = struct.pack("<I", version)
     path.write_bytes(data)
-    with pytest.raises(InputError, match=f"log format {version}, this build reads 1, 2 and 3\n"):
+    with pytest.raises(InputError, match=f"log format {version}; this build reads 1, 2 and 3\n"):
         LogReader(path)
 
 

@@ -147,7 +147,7 @@ def test_empty_prompt_is_not_the_default_prompt(
     options: list[str], gemma4: str, qwen3: str, capsys: Capture
 ) -> None:
     output = refused(capsys, "--model", qwen3, *options)
-    assert "nothing to run" in output or "no tokens" in output
+    assert "no prompt was given" in output or "no tokens" in output
 
 
 def test_golden_of_other_tokens_is_rejected(qwen3: str, capsys: Capture) -> None:
@@ -162,7 +162,7 @@ def test_random_input_has_no_golden(qwen3: str, capsys: Capture) -> None:
 
 @pytest.mark.parametrize("flag", ["--golden", "--prompt", "--tokens"])
 def test_single_model_option_requires_model_flag(flag: str, capsys: Capture) -> None:
-    assert f"{flag} goes with a --model" in refused(capsys, flag, "1")
+    assert f"{flag} needs --model" in refused(capsys, flag, "1")
 
 
 # --- prompt, steps, nodes, tiers ----------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def peers(named: Sequence[str]) -> list[ComparedPeer]:
         name, equals, folder = text.rpartition("=")
         programs = list(_builds(Path(folder)))
         if not programs:
-            raise UsageError(f"--llama-dir {text}: there is no {BENCH} nor {EVAL}", next=GET)
+            raise UsageError(f"--llama-dir {text}: contains neither {BENCH} nor {EVAL}", next=GET)
         for build in programs:
             several = f"{name} {build.parent.name}".strip() if len(programs) > 1 else name
             builds.setdefault(build, several if equals or len(programs) > 1 else "")

@@ -59,12 +59,12 @@ def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
     from zinc_rt.host.files import check_writable
 
     if not arguments.out:
-        raise UsageError("nowhere to write", next="-o FOLDER" if folder else "-o FILE")
+        raise UsageError("no output was named", next="-o FOLDER" if folder else "-o FILE")
     path = Path(arguments.out)
     if folder:
         return path
     if path.exists() and not arguments.force:
-        raise OutputError(f"{path}: already there", next="--force replaces it, or choose another name")
+        raise OutputError(f"{path}: the file exists already", next="--force replaces it, or choose another name")
     check_writable(arguments.out)
     return path
 
@@ -163,7 +163,9 @@ def _tiny(arguments: argparse.Namespace) -> int:
         targets = {name: folder / f"tiny-{name}-{quant}.gguf" for name in ARCHITECTURES}
         paths = [path for path in targets.values() if path.exists()]
         if paths and not arguments.force:
-            raise OutputError(f"{paths[0]}: already there", next="--force replaces it, or choose another folder")
+            raise OutputError(
+                f"{paths[0]}: the file exists already", next="--force replaces it, or choose another folder"
+            )
         check_writable(*map(str, targets.values()))
     report = start_report(Report("golden make"), arguments)
     for name, path in targets.items():
@@ -187,7 +189,7 @@ def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
     show = _show(arguments)
     named = [(path, arguments.model) for path in arguments.goldens]
     if arguments.model and not named:
-        raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
+        raise UsageError("--model needs a golden", next="zinc-rt golden check G.npz --model M.gguf")
     ours = [(str(pair.golden), str(pair.model)) for pair in (*embedded_pairs(), *vulkan_pairs())]
     for path, model in named or ours:
         golden = read_golden(path)
@@ -346,7 +348,7 @@ def _import(arguments: argparse.Namespace) -> int:
         )
         if not arguments.dump:
             raise UsageError(
-                "no dump named", next="zinc-rt golden import --from npz DUMP.npz --model M.gguf -o G.npz"
+                "no dump was named", next="zinc-rt golden import --from npz DUMP.npz --model M.gguf -o G.npz"
             )
         arrays = import_npz(
             arguments.dump,
@@ -366,7 +368,7 @@ def _import(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate.goldens.check import PLAIN
 
     if arguments.dump:
-        raise UsageError(f"{arguments.dump}: a dump goes with --from npz")
+        raise UsageError(f"{arguments.dump}: a dump needs --from npz")
     _forbid(arguments, ("map", "source"), "goes with --from npz")
     tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps

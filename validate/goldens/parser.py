@@ -166,7 +166,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     dumper = commands.add_parser(
         "dumper", help="write a program that dumps another engine's values", epilog=DUMPER_EPILOG
     )
-    dumper.add_argument("engine", choices=tuple(DUMPERS), help="engine whose values it dumps")
+    dumper.add_argument("engine", choices=tuple(DUMPERS), help="engine to write the dump program for")
     _add_out(dumper)
     add_json(dumper, tables=False)
     return parser

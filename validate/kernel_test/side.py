@@ -112,7 +112,7 @@ def sides(
             if row.tier == registry.ORACLE and not oracle:
                 raise UsageError(
                     f"--tier {registry.ORACLE}: it is the oracle, so there is no reference for it",
-                    next="leave --tier out; --mode support and --mode perf take it",
+                    next="omit --tier; --mode support and --mode perf take it",
                 )
             try:
                 choice = choose_tier(tier, device, simulate=device in NAMES, unchecked=unchecked)

@@ -88,7 +88,7 @@ def spec(name: str) -> BackendSpec:
     for row in SPECS:
         if row.tier == name:
             return row
-    raise UsageError(f"unknown tier {name!r}; tiers: {', '.join(names())}")
+    raise UsageError(f"unknown tier {name!r}; expected one of {', '.join(names())}")
 
 
 def parse(text: str) -> tuple[BackendSpec, str]:

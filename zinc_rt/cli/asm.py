@@ -51,13 +51,13 @@ def _asm(arguments: argparse.Namespace) -> int:
     from zinc_rt.kernels.assemble import assemble, sources, sources_of
 
     if (arguments.source is not None) + arguments.all + arguments.check != 1:
-        raise UsageError("expected one of FILE.s, --all and --check", next="zinc-rt asm --help")
+        raise UsageError("expected FILE.s, --all or --check", next="zinc-rt asm --help")
     if arguments.source is None:
         return _check(sources()) if arguments.check else _assemble_all(sources())
     path = Path(arguments.source)
     listed = sources_of(path)
     if arguments.output and len(listed) > 1:
-        raise UsageError(f"{path} produces {len(listed)} kernels, but -o names one file", next="leave -o out")
+        raise UsageError(f"{path} produces {len(listed)} kernels, but -o names one file", next="omit -o")
     for source in listed:
         data = assemble(source)
         output = Path(arguments.output or source.container)

@@ -95,7 +95,7 @@ def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:
     arch = arguments.arch or elf.arch
     if arch is None:
         raise UnsupportedError(
-            f"{source}: its chip is not built in this version", next="--arch NAME, if you know better"
+            f"{source}: this version does not support its chip", next="set the chip with --arch NAME"
         )
     sections = tuple(CodeSection(s.name, s.address, s.code, s.symbols) for s in elf.sections)
     return CodeInput(arch, arguments.wave or 32, sections, f"--elf {arguments.elf}")

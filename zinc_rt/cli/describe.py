@@ -126,7 +126,7 @@ def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -
             repro=repro,
         )
     )
-    print_status(f"FAIL      {findings_text(findings)}; what was computed may be wrong")
+    print_status(f"FAIL      {findings_text(findings)}; the results may be wrong")
     print_status(f"next      {repro}")
 
 

@@ -107,9 +107,9 @@ def _inspect(arguments: argparse.Namespace) -> int:
     if arguments.vram is not None and not 0 < arguments.vram < float("inf"):
         raise UsageError(f"--vram {arguments.vram:g}: expected gigabytes, more than 0")
     if arguments.check and arguments.graph:
-        raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
+        raise UsageError("--graph cannot be combined with --check", next="remove one of them")
     if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):
-        raise UsageError("--plan-json and --graph are of one model", next="name one model alone")
+        raise UsageError("--plan-json and --graph accept only one model", next="name a single model")
     check_writable(arguments.plan_json, report=arguments.json)
     reports = []
     for at, model in enumerate(arguments.models):
@@ -327,7 +327,9 @@ class _MemoryNeeds:
         from zinc_rt.model.registry import build_model
 
         if not gguf.tensors:
-            raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
+            raise InputError(
+                f"{gguf.path}: the file contains a tokenizer but no tensors, so there is nothing to plan"
+            )
         limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
         if warning := ctx_warning(gguf, arguments.ctx):
             print_status(f"warning   {warning}")
@@ -340,7 +342,7 @@ class _MemoryNeeds:
         plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), ahead)))
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
-            raise UsageError(f"--position {position}: expected 0 to {limits.ctx - 1}, inside the context")
+            raise UsageError(f"--position {position}: expected 0 to {limits.ctx - 1} (within the context)")
         return _MemoryNeeds(
             model.graph,
             groups_of(decode.graph),

@@ -52,7 +52,7 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
     other = others.get(beside)
     if other is None or beside == other.target:
         fit = ", ".join(name for name, item in others.items() if name != item.target)
-        raise UsageError(f"--beside {beside}: not a second kernel set of a chip", next=f"--beside {fit}")
+        raise UsageError(f"--beside {beside}: not another kernel set of this chip", next=f"--beside {fit}")
     return {other.target: others[other.target], beside: other}
 
 

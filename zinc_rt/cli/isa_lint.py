@@ -65,7 +65,9 @@ def _lint(arguments: argparse.Namespace) -> int:
         _add_result(report, kernel, unexplained, remarked)
         bad, findings, remarks = bad + bool(unexplained), findings + len(unexplained), remarks + len(remarked)
     if not report.results:
-        raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
+        raise InputError(
+            "these files contain no kernel", next="use a code object with symbols, or pass bare code with --hex"
+        )
     kernels = len(report.results)
     also = f", {_count(remarks, 'remark')}" if remarks else ""
     if bad:

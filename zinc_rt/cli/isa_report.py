@@ -73,7 +73,9 @@ def _report(arguments: argparse.Namespace) -> int:
             row["bytes_per_instruction"] = loop.bytes_per_instruction
         whole.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
     if not rows:
-        raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
+        raise InputError(
+            "these files contain no kernel", next="use a code object with symbols, or pass bare code with --hex"
+        )
     head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_PENDING, *_COLUMNS]
     terminal.show(Table(_figures(head), rows), out=out)
     if loops:

@@ -184,7 +184,9 @@ def token_list(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids like 1,2,3") from error
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of token ids; expected for example 1,2,3"
+        ) from error
 
 
 def settings() -> Settings:
@@ -331,7 +333,7 @@ def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | Non
     if tokens:
         return list(tokens)
     if prompt is None:
-        raise UsageError("nothing to run", next="use --tokens 1,2,3 or --prompt TEXT")
+        raise UsageError("no prompt was given", next="use --tokens 1,2,3 or --prompt TEXT")
     from zinc_rt.model.tokenizer import Tokenizer
 
     ids = Tokenizer.from_metadata(gguf.metadata).encode(prompt)

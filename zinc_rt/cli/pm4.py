@@ -97,7 +97,8 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
     else:
         if len(raw) % 4:
             raise InputError(
-                f"{printable(source)}: {len(raw)} bytes, expected a multiple of 4", next="is it text? then --hex"
+                f"{printable(source)}: {len(raw)} bytes, expected a multiple of 4",
+                next="add --hex if the file is text",
             )
         dwords = [int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4)]
     if not dwords:

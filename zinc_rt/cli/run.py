@@ -103,7 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return probe(arguments)
     if arguments.model is None:
-        raise UsageError("no model is given", next="--model FILE.gguf, or --probe-tier")
+        raise UsageError("no model was given", next="--model FILE.gguf, or --probe-tier")
     if arguments.max_tokens < 1:
         raise UsageError(f"--max-tokens {arguments.max_tokens}: expected 1 or more")
     if arguments.chat and arguments.prompt is None:
@@ -111,7 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.system is not None and not arguments.chat:
         raise UsageError("--system needs --chat", next="put the text into --prompt, or add --chat")
     if arguments.prompt is None and not arguments.tokens:
-        raise UsageError("nothing to run", next="use --prompt TEXT or --tokens 1,2,3")
+        raise UsageError("no prompt was given", next="use --prompt TEXT or --tokens 1,2,3")
     return _generate(arguments, settings())
 
 
@@ -154,7 +154,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     sampling.check(lambda name: f"--{name.replace('_', '-')}")
     both = knobs.batched_prefill == "validate"
     if both and arguments.chrome:
-        raise UsageError("--chrome: ZINC_BATCHED_PREFILL=validate has no scheduler to show", next="leave out one")
+        raise UsageError(
+            "--chrome: ZINC_BATCHED_PREFILL=validate does not use the scheduler", next="remove one of them"
+        )
     check_writable(arguments.chrome, report=arguments.json)
     cause = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = start_report(Report("run"), arguments)
@@ -195,7 +197,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
-    print_status(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    print_status(f"load      {load_seconds:.2f} s until weights and graphs were ready, not included in the speeds")
     if engine.variants.residency is not None:
         print_status(f"memory    {engine.variants.residency.text}")
     if graphs is not None:
@@ -293,7 +295,7 @@ def _generate_answer(
     ended = time.monotonic()
     if answer.ended == "logits_not_finite":
         raise CheckFailed(
-            f"position {len(tokens) + len(answer.token_ids)}: a logit is not a number",
+            f"position {len(tokens) + len(answer.token_ids)}: the logits contain a NaN",
             next="zinc-rt validate shows the layer in which it starts",
         )
     if chrome:

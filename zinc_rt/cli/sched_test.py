@@ -101,7 +101,7 @@ def _sched_test(arguments: argparse.Namespace) -> int:
         return _list(report, arguments, out)
     names = arguments.workload or list(WORKLOADS)
     if arguments.trace and len(names) > 1:
-        raise UsageError(f"--trace shows one workload, not {len(names)}", next="name it: --workload NAME")
+        raise UsageError(f"--trace accepts one workload, not {len(names)}", next="name it: --workload NAME")
     workloads = [_workload(name) for name in names]
     report.shortcuts = ["predicted, not measured: no card, no model"]
     report.details["cost"] = _cost()

@@ -64,7 +64,8 @@ def show_new_key(arguments: argparse.Namespace) -> int:
     scopes = tuple(arguments.scopes.split(","))
     if unknown := [scope for scope in scopes if scope not in get_args(Scope)]:
         raise UsageError(
-            f"--scopes: no scope {unknown[0]!r}", next=f"any of {', '.join(get_args(Scope))}, with commas"
+            f"--scopes: unknown scope {unknown[0]!r}",
+            next=f"use any of {', '.join(get_args(Scope))}, separated by commas",
         )
     key, kept = new_key(scopes=scopes)
     print(key, flush=True)

@@ -41,7 +41,7 @@ def read_tenants(path: str, *, pages: int) -> list[Tenant]:
     tenants = [_tenant(path, number, row, pages) for number, row in enumerate(rows, 1)]
     names = [tenant.name for tenant in tenants]
     if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
-        raise InputError(f"{path}: tenant {twice!r} is there twice", next="name each once")
+        raise InputError(f"{path}: tenant {twice!r} is listed twice", next="list each tenant once")
     return tenants
 
 
@@ -60,7 +60,7 @@ def _rows(path: str) -> list[Any]:
         raise InputError(f"{path}{where}: {getattr(error, 'problem', None) or 'not YAML'}") from error
     rows = content.get("tenants") if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows:
-        raise InputError(f"{path}: no list of tenants", next="tenants: [{id: desk, class: interactive}]")
+        raise InputError(f"{path}: expected a list of tenants", next="tenants: [{id: desk, class: interactive}]")
     return rows
 
 

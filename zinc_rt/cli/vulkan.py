@@ -62,7 +62,7 @@ def _compile(arguments: argparse.Namespace) -> int:
     if arguments.radv:
         return vulkan_radv.compile_radv(arguments)
     if arguments.output or arguments.driver:
-        raise UsageError("-o and --driver go with --radv CHIP", next="zinc-rt vulkan compile --help")
+        raise UsageError("-o and --driver need --radv CHIP", next="zinc-rt vulkan compile --help")
     from zinc_rt.kernels.spirv.compile import PROBES, sources, stale
 
     every = {source.name: source for source in (*sources(), *sources(PROBES))}

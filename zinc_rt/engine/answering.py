@@ -289,9 +289,9 @@ class Answering(EngineCore):
     def _prepare(self, prompt: Prompt, sampling: Sampling) -> Asked:
         self.check_open()
         if not isinstance(sampling, Sampling):
-            raise UsageError(f"sampling {sampling!r:.60}: expected a Sampling")
+            raise UsageError(f"sampling {sampling!r:.60}; expected a Sampling object")
         if not isinstance(prompt, str | Iterable):
-            raise UsageError(f"prompt {prompt!r:.60}: expected a text or a list of token ids")
+            raise UsageError(f"prompt {prompt!r:.60}; expected a string or a list of token ids")
         if isinstance(prompt, str):
             tokens = self.needed_tokenizer("a text prompt").encode(prompt)
         else:

@@ -129,7 +129,9 @@ def choose_tier(
     row = None if asked == "auto" else registry.parse(asked)[0]
     if of is not None and row is not of:
         if not simulate:
-            raise UsageError(f"--device {device} is a device of {of.tier}, not of {asked}", next="leave out one")
+            raise UsageError(
+                f"--device {device} is a device of {of.tier}, not of {asked}", next="remove one of them"
+            )
         device = "auto"
     if row is None or not (row.simulable or row.lists_devices):
         require_gpu(device)
@@ -147,7 +149,9 @@ def choose_tier(
             text = "; ".join([*passed_over, probe.why, *_unused_gpus(row, device)])
             return Choice(row, f"{row.tier}: {text}", gpu=probe.gpu, unchecked=probe.unchecked)
         passed_over.append(f"not {row.tier}: {probe.why}")
-    raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
+    raise UnsupportedError(
+        f"no tier is usable: {'; '.join(passed_over)}", next="run zinc-rt devices for the details"
+    )
 
 
 def require_gpu(device: str) -> None:

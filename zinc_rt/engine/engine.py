@@ -172,7 +172,8 @@ class Engine:
     def _check_open(self, sequence: Sequence) -> None:
         if sequence not in self._open:
             raise UsageError(
-                f"this sequence was released: slot {sequence.slot} may be another's by now", next="open a new one"
+                f"this sequence was released: another sequence may use slot {sequence.slot} now",
+                next="open a new one",
             )
 
     # --- running -------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ class Engine:
         """
         self.check(sequence, tokens)
         if not len(tokens):
-            raise UsageError("no tokens to run", next="give at least one")
+            raise UsageError("no tokens to run", next="pass at least one token")
         largest = 1 if prefill == "stepwise" else self.limits.step_tokens
         logits = []
         for start in range(0, len(tokens), largest):
@@ -294,7 +295,7 @@ class Engine:
         if sequence.position + len(tokens) > ctx:
             raise UsageError(
                 f"{sequence.position} + {len(tokens)} tokens do not fit the context of {ctx}",
-                next="give a larger --ctx, or fewer tokens",
+                next="use a larger --ctx or fewer tokens",
             )
 
     def _planned(self, batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int]) -> StepPlan:
@@ -319,7 +320,7 @@ class Engine:
             free = ", ".join(f"{pages.pool.free} of {pages.pool.count}" for pages in self.cache.pools)
             raise OutOfPages(
                 f"slot {sequence.slot}: too few pages for {behind} tokens, {free} are free",
-                next="release a sequence, or give the engine more pages",
+                next="release a sequence, or open the engine with more pages",
             )
         base = sequence.slot * self.limits.pages_per_slot
         for changes, table, known in zip(plan.table_changes, sequence.holding.tables, sequence.told, strict=True):
@@ -375,7 +376,7 @@ def ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
 
 def _check_step(batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int], total: int) -> None:
     if len({sequence for sequence, _ in batch}) < len(batch):
-        raise UsageError("a sequence occurs twice in one step", next="join its tokens")
+        raise UsageError("a sequence occurs twice in one step", next="pass all its tokens at once")
     wrong = [row for row in rows if not 0 <= row < total]
     if wrong:
         raise UsageError(f"logits of row {wrong[0]} were requested, but the step has {total} tokens")

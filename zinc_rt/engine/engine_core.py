@@ -206,12 +206,12 @@ class EngineCore:
         if sampling.stop:
             self.needed_tokenizer("a stop string")
         if not tokens:
-            raise UsageError("the prompt has no tokens", next="give a longer one")
+            raise UsageError("the prompt has no tokens", next="use a longer prompt")
         self._check_ids("the prompt", tokens)
         if len(tokens) > limits.ctx:
             raise ContextExceeded(
                 f"the prompt's {len(tokens)} tokens do not fit the context of {limits.ctx}",
-                next="give a larger ctx, or fewer tokens",
+                next="use a larger ctx or fewer tokens",
             )
         self._check_ids("logit_bias", sampling.logit_bias)
         self._check_ids("stop_token_ids", sampling.stop_token_ids)
@@ -261,7 +261,7 @@ class EngineCore:
         """Return the tokenizer. Raises UsageError if the file has no readable one."""
         if self.tokenizer is None:
             raise UsageError(
-                f"{what} needs a tokenizer: {self.no_tokenizer}", next="give prompts as lists of token ids"
+                f"{what} needs a tokenizer: {self.no_tokenizer}", next="pass prompts as lists of token ids"
             )
         return self.tokenizer
 

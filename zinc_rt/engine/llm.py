@@ -156,7 +156,8 @@ class LLM(Answering):
         entry = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
         if len(entry) != len(whole):
             raise UsageError(
-                f"{len(whole)} prompts and {len(entry)} samplings", next="give one for all, or one each"
+                f"{len(whole)} prompts and {len(entry)} samplings",
+                next="pass one Sampling for all prompts, or one per prompt",
             )
         asked = [self._prepare(prompt, item) for prompt, item in zip(whole, entry, strict=True)]
         try:

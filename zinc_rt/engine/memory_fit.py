@@ -64,7 +64,7 @@ def steps_of(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
     tokens = limits.slots * (1 + lookahead)
     if tokens > limits.step_tokens:
         raise InputError(
-            f"{gguf.path}: {limits.slots} requests of 1 + {lookahead} tokens are {tokens}, a step has "
+            f"{gguf.path}: {limits.slots} requests of 1 + {lookahead} tokens make {tokens}, but a step has "
             f"{limits.step_tokens}",
             next=f"--lookahead {limits.step_tokens // limits.slots - 1} fits, or fewer --slots",
         )
@@ -124,7 +124,7 @@ def check_context_memory(
     wanted = limits.ctx * table_rate + _cache_bytes(limits, groups)
     maximum = bisect_left(range(1, limits.ctx), True, key=lambda ctx: not fits(ctx))
     raise UsageError(
-        f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, this machine has "
+        f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, but this machine has "
         f"{_gib(memory.total)}, {_gib(memory.available)} of it free",
         next=f"use a smaller --ctx: about {_round_down(maximum):,} tokens fit",
     )

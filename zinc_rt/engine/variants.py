@@ -212,7 +212,7 @@ class Variants:
         else:
             most_rows = min(room, limits.rows)
             if rows > limits.rows:
-                raise UsageError(f"a step gives logits of at most {limits.rows} tokens, not {rows}")
+                raise UsageError(f"a step computes logits for at most {limits.rows} tokens, not {rows}")
         most_sequences = min(limits.slots, room)
         if entries <= room + most_sequences:
             return room, most_sequences, most_rows

@@ -61,7 +61,7 @@ class HostExecutor:
 
     def __init__(self, name: str = "host", *, workers: int = 1) -> None:
         if workers < 1:
-            raise ValueError(f"executor {name}: at least one worker, not {workers}")
+            raise ValueError(f"executor {name}: expected at least one worker, not {workers}")
         self.name = name
         self._workers = workers
         self._threads: list[threading.Thread] = []

@@ -60,7 +60,7 @@ class Plan:
         Raise MissingVariant before anything is submitted, ValueError for an empty plan.
         """
         if not self._steps:
-            raise ValueError("an empty plan runs nothing")
+            raise ValueError("the plan has no steps; add one first")
         for number, step in enumerate(self._steps):
             if not step.graph.has(step.key):
                 raise MissingVariant(

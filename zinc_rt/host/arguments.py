@@ -76,14 +76,14 @@ class Parser(argparse.ArgumentParser):
         """Store the models; `model` is the first of `models`, `model_files` are those that Command checks."""
         named = taken.model
         if words and named is not None:
-            self.error(f"{words[0]}: the model is already given with --model {named}")
+            self.error(f"{words[0]}: the model was already set with --model {named}")
         if self.most_models is not None and len(words) > self.most_models:
             self.error(f"{words[self.most_models]}: only one model is accepted, and {words[0]} is given")
         taken.models = words if named is None else [named]
         taken.model = taken.models[0] if taken.models else None
         taken.model_files = taken.models if self.checks_models else []
         if self.needs_model and taken.model is None:
-            self.error("no model given: name a GGUF file")
+            self.error("no model was given; name a GGUF file")
 
     def _unknown_argument(self, word: str) -> str:
         if not word.startswith("-"):

@@ -69,7 +69,7 @@ def read_devices(path: Path) -> Mapping[str, DeviceRow]:
     try:
         document = load_yaml(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']!r}, this build reads {SCHEMA!r}")
+            raise ValueError(f"schema {document['schema']!r}; this build reads {SCHEMA!r}")
         rows = {key: _row(key, row) for key, row in document["devices"].items()}
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error

@@ -131,7 +131,7 @@ def read_table(path: Path) -> Mapping[str, Fact]:
         )
         for fact in facts:
             if fact.id in rows:
-                raise InputError(f"{path}: a second row {fact.id}")
+                raise InputError(f"{path}: row {fact.id} appears twice")
             rows[fact.id] = fact
     return rows
 
@@ -159,9 +159,7 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
         raise InputError(f"{where}: from {row['from']!r}, expected one of {', '.join(ORIGINS)}")
     settled = _value_text(row.get("settled", ()))
     if row["from"] == "assumed" and not settled:
-        raise InputError(
-            f"{where}: an assumed row says what would settle it", next="settled: a probe, or a sentence"
-        )
+        raise InputError(f"{where}: an assumed row needs `settled`", next="settled: a probe, or a sentence")
     return Fact(
         id,
         str(row["says"]),

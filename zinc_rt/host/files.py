@@ -81,7 +81,9 @@ def check_writable(*paths: str | None, report: str | None = None) -> None:
         if path is None:
             continue
         if path == "-":
-            raise OutputError("-: cannot write: only the report goes to stdout", next="name a file, or --json -")
+            raise OutputError(
+                "-: cannot write to stdout: only the report may go there", next="name a file, or --json -"
+            )
         folder = Path(path).parent
         if not path or Path(path).is_dir():
             raise OutputError(f"{path or repr(path)}: cannot write: not a file name", next=_NEXT)

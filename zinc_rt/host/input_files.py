@@ -44,11 +44,11 @@ def check_model_file(name: str) -> None:
         raise InputError(f"{path}: the file is empty", next="download it again")
     if len(begin) < len(GGUF_MAGIC):
         raise InputError(
-            f"{path}: at byte 0: truncated: the magic needs bytes 0..4, the file ends at {len(begin)}",
-            next="the file is damaged or no GGUF: download it again",
+            f"{path}: at byte 0: truncated: the magic number needs {len(GGUF_MAGIC)} bytes, but the file has {len(begin)}",
+            next="the file is damaged or not a GGUF file; download it again",
         )
     if begin != GGUF_MAGIC:
         raise InputError(
-            f"{path}: at byte 0: starts with {begin!r}, a GGUF file starts with {GGUF_MAGIC!r}",
-            next="the file is damaged or no GGUF: download it again",
+            f"{path}: at byte 0: starts with {begin!r}; a GGUF file starts with {GGUF_MAGIC!r}",
+            next="the file is damaged or not a GGUF file; download it again",
         )

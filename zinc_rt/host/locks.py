@@ -104,7 +104,7 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
             f"{gpu} is in use by {holder(path)}", next=f"wait for it, or end it; the lock is {path}"
         ) from None
     except OSError as error:
-        raise OutputError(f"{path}: cannot make the GPU's lock: {error.strerror}") from error
+        raise OutputError(f"{path}: cannot create the lock file of the GPU: {error.strerror}") from error
     _held_locks[path] = _HeldLock(fd, 1)
     return path
 

@@ -61,7 +61,7 @@ class ObjectCache:
                 if about.st_uid != os.geteuid():
                     raise InputError(f"it belongs to user {about.st_uid}")
                 if about.st_mode & OTHERS_WRITE:
-                    raise InputError("others may write to it")
+                    raise InputError("other users can write to it")
                 if about.st_size < len(MAGIC) + 32:
                     raise InputError(f"it has {about.st_size} bytes, a header alone has {len(MAGIC) + 32}")
                 content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -157,7 +157,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     setting."""
     for name in NOTHING_BEHIND:
         if name in environment:
-            raise UsageError(f"{name} is set, and has nothing behind it in this version", next=f"unset {name}")
+            raise UsageError(f"{name} is set, but this version ignores it", next=f"unset {name}")
     known = {knob.name for knob in KNOBS}
     ours = {"ZINC_RT_TEST_DATA", "ZINC_RT_SIM_SOCKET", "ZINC_RT_SIM_ROOT"}  # of tests; of `zinc-rt sim -- PROGRAM`
     for name in environment:

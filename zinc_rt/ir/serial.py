@@ -168,12 +168,12 @@ class _Reader:
         self._name = name
         view = memoryview(data).cast("B").toreadonly()
         if len(view) < HEADER.itemsize:
-            raise self._wrong(f"{len(view)} bytes, a header alone has {HEADER.itemsize}")
+            raise self._wrong(f"{len(view)} bytes; expected at least the header's {HEADER.itemsize}")
         self._header = np.frombuffer(view, HEADER, 1)[0]
         if bytes(view[:4]) != MAGIC:
-            raise self._wrong(f"magic {bytes(view[:4])!r}, a saved graph begins with {MAGIC!r}")
+            raise self._wrong(f"magic {bytes(view[:4])!r}; a saved graph starts with {MAGIC!r}")
         if self._field("version") != VERSION:
-            raise self._wrong(f"version {self._field('version')}, this build reads {VERSION}")
+            raise self._wrong(f"version {self._field('version')}; this build reads {VERSION}")
         expected = HEADER.itemsize + sum(
             _padded_size(self._field(section) * RECORDS[section].itemsize) for section in SECTIONS
         )
@@ -201,7 +201,7 @@ class _Reader:
         for row in self._tables["buffers"].tolist():
             spec = self._buffer(*row)
             if spec.name in buffers:
-                raise self._wrong(f"buffer {spec.name} is there twice")
+                raise self._wrong(f"buffer {spec.name} appears twice")
             buffers[spec.name] = spec
         names = tuple(buffers)
         nodes = tuple(self._node(names, *row) for row in self._tables["nodes"].tolist())
@@ -293,7 +293,7 @@ class _Reader:
             read: dict[type, Callable[[Any], int | float | bool | str]] = {bool: bool, str: self._string}
             key = self._string(name)
             if key in attrs:
-                raise self._wrong(f"attribute {key} is there twice")
+                raise self._wrong(f"attribute {key} appears twice")
             attrs[key] = read.get(type_, type_)(value)
         return MappingProxyType(attrs)
 

@@ -43,7 +43,7 @@ def _parsed(expression: str) -> ast.expr:
     try:
         return ast.parse(expression, mode="eval").body
     except SyntaxError as error:
-        raise ShapeError(f"{expression!r} is no dimension expression") from error
+        raise ShapeError(f"{expression!r} is not a dimension expression") from error
 
 
 def _value(node: ast.expr, names: Mapping[str, Value]) -> Dim | bool:

@@ -49,7 +49,7 @@ def _word(word: str) -> str:
 
 def _buffer_name(name: str) -> str:
     if not is_buffer_name(name):
-        raise InputError(f"{name!r} is no buffer name; expected like model.attn.q_weight[3]")
+        raise InputError(f"{name!r} is not a buffer name; expected a name such as model.attn.q_weight[3]")
     return name
 
 

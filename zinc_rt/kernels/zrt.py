@@ -219,12 +219,12 @@ def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
     """Check the structure of the file that all other fields depend on."""
     if field["abi_version"] != ABI_VERSION:
         raise UnsupportedError(
-            f"{source}: abi_version {field['abi_version']}, this build reads {ABI_VERSION}", next=_REBUILD
+            f"{source}: abi_version {field['abi_version']}; this build reads {ABI_VERSION}", next=_REBUILD
         )
     target = TARGETS.get(field["gpu_target"])
     if target not in BUILT_TARGETS:
         raise UnsupportedError(
-            f"{source}: gpu_target {field['gpu_target']:#x} ({target or 'unknown'}), this build supports "
+            f"{source}: gpu_target {field['gpu_target']:#x} ({target or 'unknown'}); this build supports "
             f"{', '.join(BUILT_TARGETS)}"
         )
     if field["file_size"] != len(data):

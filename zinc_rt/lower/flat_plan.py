@@ -188,19 +188,19 @@ class _Reader:
         self._name, self._graph = name, graph
         view = memoryview(data)
         if len(view) < HEADER.itemsize:
-            raise self._wrong(f"{len(view)} bytes, a header alone has {HEADER.itemsize}")
+            raise self._wrong(f"{len(view)} bytes; expected at least the header's {HEADER.itemsize}")
         self._header = np.frombuffer(view, HEADER, 1)[0]
         if bytes(view[:4]) != MAGIC or self._header["version"] != VERSION:
-            raise self._wrong(f"no plan of version {VERSION}")
+            raise self._wrong(f"not a plan of version {VERSION}")
         if hashlib.sha256(view[HASHED_FROM:]).digest() != bytes(self._header["sha256"]):
             raise self._wrong("the checksum does not match")
         if bytes(self._header["graph"]) != graph_sha256:
-            raise self._wrong("it is another graph's")
+            raise self._wrong("the plan belongs to another graph")
         counts = self._header["counts"].tolist()
         if HEADER.itemsize + sum(n * dt.itemsize for n, dt in zip(counts, SECTIONS.values(), strict=True)) != len(
             view
         ):
-            raise self._wrong("its counts are not its length's")
+            raise self._wrong("its record counts do not match its length")
         self._tables: dict[str, np.ndarray] = {}
         at = HEADER.itemsize
         for count, (section, dtype) in zip(counts, SECTIONS.items(), strict=True):
@@ -228,7 +228,9 @@ class _Reader:
         begin = 0
         for end in self._tables["strings"].tolist():
             if not begin <= end <= len(text):
-                raise self._wrong(f"string {len(strings)} ends at {end} of {len(text)}")
+                raise self._wrong(
+                    f"string {len(strings)} ends at byte {end}, but the text section has {len(text)} bytes"
+                )
             strings.append(str(text[begin:end], "utf-8", "replace"))
             begin = end
         return tuple(strings)
@@ -321,7 +323,7 @@ class _Rows:
 
     def check_all_taken(self) -> None:
         if self._at != len(self._rows):
-            raise ValueError(f"{len(self._rows) - self._at} records belong to no step")
+            raise ValueError(f"{len(self._rows) - self._at} records do not belong to any step")
 
 
 def _constant(value: int | float) -> tuple[int, bytes]:

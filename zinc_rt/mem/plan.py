@@ -109,7 +109,7 @@ class MemoryPlan:
     def from_dict(data: Mapping[str, Any]) -> MemoryPlan:
         """Return the plan written by `as_dict`. Raise InputError for another format or a malformed plan."""
         if data.get("format") != FORMAT:
-            raise InputError(f"memory plan: format {data.get('format')}, this build reads {FORMAT}")
+            raise InputError(f"memory plan: format {data.get('format')}; this build reads {FORMAT}")
         try:
             plan = MemoryPlan(
                 data["graph"],
@@ -165,7 +165,7 @@ def plan_memory(
     blocks or an unknown role.
     """
     if alignment < STEP_ALIGNMENT or alignment & (alignment - 1):
-        raise ValueError(f"alignment is a power of two of at least {STEP_ALIGNMENT}, not {alignment}")
+        raise ValueError(f"alignment must be a power of two of at least {STEP_ALIGNMENT}, not {alignment}")
     sizes = {spec.name: size_bytes(spec, capacity) for spec in graph.buffers.values()}
     allocations: dict[str, Allocation] = {}
     placements: dict[str, BufferPlacement] = {}

@@ -116,8 +116,8 @@ def place_weights(
     host_bytes = sum(bytes_of[kept:])
     if room_bytes is not None and whole - host_bytes > room_bytes:
         raise InputError(
-            f"the weights that have to lie in VRAM take {_size(whole - host_bytes)}, it has room for "
-            f"{_size(max(0, room_bytes))} of them",
+            f"the weights that must be in VRAM take {_size(whole - host_bytes)}, but only "
+            f"{_size(max(0, room_bytes))} are free",
             next=_advice(experts, sum(bytes_of)),
         )
     reads = sum(int(size * item.chosen_share) for size, item in zip(bytes_of[kept:], layers[kept:], strict=True))

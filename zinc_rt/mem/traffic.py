@@ -136,7 +136,7 @@ def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1) -> tuple[T
             read = _Read(node, graph.buffers[name], graph, position, tokens)
             rule = PARTLY_READ.get((node.op, port.name))
             if rule is None and read.spec.role == "state":
-                raise KeyError(f"{node!r}: how much of {name} it reads is not known to mem/traffic.py")
+                raise KeyError(f"{node!r}: how much of {name} it reads is not listed in mem/traffic.py")
             add(read.spec, rule(read) if rule else read.whole_bytes, 0)
         for port, name in zip(OPS[node.op].outputs, node.outputs, strict=False):
             if port.inplace is not None and graph.buffers[name].role == "state":

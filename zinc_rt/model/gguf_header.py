@@ -151,7 +151,7 @@ def _version(walk: _HeaderReader) -> int:
         raise UnsupportedError(f"{walk.name}: big-endian GGUF", next="convert the model to little-endian")
     if version not in VERSIONS:
         raise UnsupportedError(
-            f"{walk.name}: GGUF version {version}, this build reads {' and '.join(map(str, VERSIONS))}",
+            f"{walk.name}: GGUF version {version}; this build reads {' and '.join(map(str, VERSIONS))}",
             next="convert the model again with a current llama.cpp, or update zinc-rt",
         )
     return version

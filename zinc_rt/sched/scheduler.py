@@ -316,7 +316,7 @@ class Scheduler(SchedulerState):
         first = requests[0]
         tenant = first.tenant
         if first.number in self.live:
-            raise UsageError(f"request {first.number} is there already")
+            raise UsageError(f"request {first.number} already exists")
         if not self.busy(tenant):
             self.service.lift(tenant, (t for t in range(len(self.tenants)) if self.busy(t)))
         self.live[first.number] = requests

@@ -146,7 +146,7 @@ def test_removed_device_is_not_opened(machine: Machine) -> None:
     machine(CARD, CHIP)
     second = list_devices()[1]
     machine(CARD)
-    with pytest.raises(UnsupportedError, match="Fake Graphics is no longer there"):
+    with pytest.raises(UnsupportedError, match="Fake Graphics is no longer available"):
         open_device(second)
 
 

@@ -164,7 +164,7 @@ class HangReport:
             except FileExistsError:
                 continue
         else:
-            raise FileExistsError(f"{parent} is full of hang reports of {stamp}")
+            raise FileExistsError(f"{parent}: too many hang reports of {stamp}; delete some")
         (folder / "report.txt").write_text(self.text(), encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(self.as_dict(), indent=1), encoding="utf-8")
         log = "\n".join(self.kmd_log).encode()

@@ -29,7 +29,7 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
     kernels."""
     driver = host.driver
     if driver is None or not host.gpus:
-        return Availability(False, "no AMD GPU here", "zinc-rt devices shows what was looked at")
+        return Availability(False, "no AMD GPU was found", "zinc-rt devices lists the paths that were searched")
     known = tuple(name for name in registry.spec(tier).kernel_sets if name in ARCHITECTURES)
     devices = tuple(_device_row(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
     ordered = sorted(

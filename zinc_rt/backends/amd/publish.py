@@ -80,7 +80,7 @@ class PublishTarget:
 
     def __init__(self, *, ring_address: int, ring_dw: int, wptr_address: int, doorbell_address: int) -> None:
         if ring_dw < 1 or ring_dw & (ring_dw - 1):
-            raise ValueError(f"a ring of {ring_dw} dwords: expected a power of two")
+            raise ValueError(f"the ring has {ring_dw} dwords; expected a power of two")
         if wptr_address % 8 or doorbell_address % 8:
             raise ValueError(
                 f"wptr at {wptr_address:#x}, doorbell at {doorbell_address:#x}: expected multiples of 8"

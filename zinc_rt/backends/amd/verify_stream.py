@@ -65,7 +65,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
         state.apply(item)
     if left:
         step = left[min(left)]
-        raise EncodeError(f"{name}: {_dispatch_name(step)} is never dispatched", next="emit it")
+        raise EncodeError(f"{name}: {_dispatch_name(step)} is never dispatched", next="emit a dispatch for it")
 
 
 def _encode_error(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:

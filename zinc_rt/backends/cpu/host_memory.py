@@ -67,7 +67,5 @@ def aligned(size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> np.ndarray:
 
 def _plain(buffer: Buffer) -> np.ndarray:
     if not isinstance(buffer.storage, np.ndarray):
-        raise ValueError(
-            f"{buffer.name} is no memory that the CPU copies; it copies what was allocated or wrapped"
-        )
+        raise ValueError(f"{buffer.name} is not CPU memory; the CPU copies only allocated or wrapped buffers")
     return buffer.storage

@@ -125,7 +125,7 @@ def check_affinity(cpus: tuple[int, ...]) -> None:
     if missing := [cpu for cpu in cpus if cpu not in allowed]:
         raise UsageError(
             f"ZINC_RT_CPU_AFFINITY: this process may not run on CPU {missing[0]}",
-            next=f"CPUs it may run on: {', '.join(map(str, sorted(allowed)))}",
+            next=f"use only these CPUs: {', '.join(map(str, sorted(allowed)))}",
         )
 
 

@@ -19,10 +19,12 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
     if which in ANY and chosen.missing:
         text = "; ".join(f"{item.name}: {item.missing}" for item in _allowed_devices(devices, which))
         raise UnsupportedError(
-            f"no Vulkan device can run models: {text}", next="update its driver; zinc-rt vulkan-test"
+            f"no Vulkan device can run models: {text}", next="update its driver, then run zinc-rt vulkan-test"
         )
     if chosen.missing:
-        raise UnsupportedError(f"{chosen.name}: {chosen.missing}", next=f"choose another: {device_list(devices)}")
+        raise UnsupportedError(
+            f"{chosen.name}: {chosen.missing}", next=f"choose another device: {device_list(devices)}"
+        )
     equal = [
         device for device in devices if device.name == chosen.name and not device.missing and device != chosen
     ]

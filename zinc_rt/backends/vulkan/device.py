@@ -154,7 +154,9 @@ def open_device(physical: PhysicalDevice) -> VulkanDevice:
         handles = _handles(vulkan, instance)
         here = handles[physical.position] if physical.position < len(handles) else 0
         if not here or physical_device.query_device(vulkan, here, physical.position).uuid != physical.uuid:
-            raise UnsupportedError(f"{physical.name} is no longer there", next="zinc-rt devices")
+            raise UnsupportedError(
+                f"{physical.name} is no longer available", next="list the devices with zinc-rt devices"
+            )
         try:
             return _create_device(vulkan, instance, here, physical)
         except VulkanError as error:

@@ -36,7 +36,7 @@ class Pool:
         """Create a pool. `highest_first`: allocate the highest id first, so that no page id equals its table
         index, which would hide a wrong lookup."""
         if count <= first:
-            raise ValueError(f"at least one, not {count} from {first} on")
+            raise ValueError(f"expected at least one page, not {count} from page {first}")
         self.count, self.first = count, first
         self.users = [0] * count
         self.cached = [False] * count

@@ -80,7 +80,7 @@ def take_file(path: Path) -> int:
         who = locks.holder(lock)
         raise OutputError(
             f"{path}: {who} is writing to this file",
-            next="stop it, or use another file: a file has one writer",
+            next="stop that process, or use another file; a file can have only one writer",
         ) from None
     except OSError as error:
         raise OutputError(f"{path}: cannot lock it: {error.strerror}", next="choose another path") from error
@@ -152,11 +152,11 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     """Raise an error for other files and for other versions."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION or "meta" not in _tables(connection):
-        raise InputError(f"{path}: not a usage database", next="use a file that a ledger was written to")
+        raise InputError(f"{path}: not a usage database", next="use a file that a ledger wrote")
     version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone() or (0, "nobody")
     if version != VERSION:
         raise UnsupportedError(
-            f"{path}: usage of version {version}, this build reads and writes {VERSION}",
+            f"{path}: usage of version {version}; this build reads and writes {VERSION}",
             next=f"ZINC_RT {made_by} wrote it and reads it; a new file can be begun beside it",
         )
 
@@ -165,7 +165,8 @@ def input_error(path: Path, error: Exception) -> InputError:
     """Return SQLite's error as an InputError."""
     if isinstance(error, sqlite3.OperationalError):  # no folder, no permission, a lock that somebody keeps
         return InputError(
-            f"{path}: cannot use it: {error}", next="check its folder, its owner and which processes have it open"
+            f"{path}: cannot use it: {error}",
+            next="check its folder, its owner and the processes that have it open",
         )
     return InputError(f"{path}: not a usage database: {error}", next="restore it, or use another file")
 

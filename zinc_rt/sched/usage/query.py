@@ -55,7 +55,7 @@ def find_usage(
     field."""
     for word in group_by:
         if word not in GROUPS:
-            raise UsageError(f"no grouping by {word!r}", next=f"any of {', '.join(GROUPS)}, with commas")
+            raise UsageError(f"unknown grouping {word!r}", next=f"any of {', '.join(GROUPS)}, separated by commas")
     where, span = "WHERE minute >= ? AND minute < ?", (first_minute, before_minute)
     keys = "".join(f"{GROUPS[word]}, " for word in group_by)
     by = ", ".join(str(index + 1) for index in range(len(group_by) + 1))

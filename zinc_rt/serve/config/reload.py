@@ -41,7 +41,9 @@ async def reload(server: InferenceServer) -> Reloaded:
     nothing changes in either case.
     """
     if server.config.file is None:
-        raise ServeError(409, "this server was started without --config: no file to reload", code="no_file")
+        raise ServeError(
+            409, "the server was started without --config, so there is no file to reload", code="no_file"
+        )
     try:
         read = await asyncio.to_thread(read_config, server.config.file)
     except ZincError as error:

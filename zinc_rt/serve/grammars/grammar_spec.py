@@ -89,9 +89,9 @@ def _spec(param: str, kind: str, value: Any) -> GrammarSpec:
     if kind == "choice":
         if isinstance(value, list) and value and all(isinstance(text, str) and text for text in value):
             return GrammarSpec("choice", json.dumps(value, ensure_ascii=False), param)
-        raise ServeError(400, f"{param}: expected a list of non-empty texts", param=param)
+        raise ServeError(400, f"{param}: expected a list of non-empty strings", param=param)
     if not isinstance(value, str):
-        raise ServeError(400, f"{param}: expected a text", param=param)
+        raise ServeError(400, f"{param}: expected a string", param=param)
     if kind == "regex":
         return GrammarSpec("regex", value, param)
     return GrammarSpec("gbnf" if "::=" in value else "lark", value, param)

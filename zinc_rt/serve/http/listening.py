@@ -72,8 +72,8 @@ def bind(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise AddressTaken(
-            f"{host}:{port}: cannot listen there: {error.strerror or error}",
-            next="another --port, 0 for any that is free",
+            f"{host}:{port}: cannot listen: {error.strerror or error}",
+            next="choose another --port; 0 selects a free one",
         ) from error
     return bound
 

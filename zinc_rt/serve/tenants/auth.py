@@ -87,10 +87,12 @@ def _require_loopback(connection: HTTPConnection, settings: ServerSettings) -> N
     host = connection.headers.get("host", "")
     origin = connection.headers.get("origin")
     if not settings.insecure and not is_loopback(_name(host)):
-        raise ServeError(403, f"Host {host[:80]!r} is not this machine", "permission_error", code="foreign_host")
+        raise ServeError(
+            403, f"Host {host[:80]!r} is not a name of this machine", "permission_error", code="foreign_host"
+        )
     if origin is not None and origin.partition("//")[2] != host and origin not in settings.cors:
         raise ServeError(
-            403, f"pages of {origin[:80]!r} have no access", "permission_error", code="foreign_origin"
+            403, f"pages of {origin[:80]!r} are not allowed", "permission_error", code="foreign_origin"
         )
 
 
