@@ -99,7 +99,7 @@ def test_unbalanced_ledger_fails_and_names_the_equation(database: Path, capsys: 
         (["missing.sqlite"], "missing.sqlite: no such file"),
         (["DB", "--from", "yesterday"], "--from: 'yesterday' is not a time"),
         (["DB", "--from", "2026-03-01", "--to", "2026-02-01"], "is not before"),
-        (["DB", "--group-by", "tenants"], "no grouping by 'tenants'"),
+        (["DB", "--group-by", "tenants"], "unknown grouping 'tenants'"),
         ([__file__], "not a usage database"),
     ],
 )

@@ -351,7 +351,7 @@ def test_rollup_of_days_and_minutes_preserves_sums(tmp_path: Path) -> None:
         assert find_usage(connection, first_minute=2881) == late, "that day is not over"
         steps = connection.execute("SELECT min(first_step), max(last_step), sum(count) FROM batch").fetchone()
         assert steps == (0, 28, 7)
-        with pytest.raises(UsageError, match="no grouping by 'colour'"):
+        with pytest.raises(UsageError, match="unknown grouping 'colour'"):
             find_usage(connection, group_by=["colour"])
 
 

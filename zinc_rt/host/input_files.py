@@ -44,7 +44,7 @@ def check_model_file(name: str) -> None:
         raise InputError(f"{path}: the file is empty", next="download it again")
     if len(begin) < len(GGUF_MAGIC):
         raise InputError(
-            f"{path}: at byte 0: truncated: the magic number needs {len(GGUF_MAGIC)} bytes, but the file has {len(begin)}",
+            f"{path}: truncated: the magic number needs {len(GGUF_MAGIC)} bytes, but the file has {len(begin)}",
             next="the file is damaged or not a GGUF file; download it again",
         )
     if begin != GGUF_MAGIC:
