@@ -79,7 +79,9 @@ def report_values(path: Path) -> Values:
 def array_values(path: Path) -> Values:
     """Return the words of each array, in hex, by its name and index."""
     with np.load(path) as file:
-        return {(name, str(at)): f"{word:08x}" for name in file for at, word in enumerate(file[name].reshape(-1))}
+        return {
+            (name, str(index)): f"{word:08x}" for name in file for index, word in enumerate(file[name].reshape(-1))
+        }
 
 
 def programs(seeds: int) -> dict[str, Program]:
@@ -103,7 +105,7 @@ def silicon_values() -> Values:
     from differential_kernels import captured, wanted
 
     rows = wanted(captured())
-    return {(name, str(at)): f"{word:08x}" for name, words in rows.items() for at, word in enumerate(words)}
+    return {(name, str(index)): f"{word:08x}" for name, words in rows.items() for index, word in enumerate(words)}
 
 
 def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Case, str]) -> list[Difference]:

@@ -91,7 +91,7 @@ class KfdGpu:
 
 def dot2(gpu: KfdGpu, rows: Array, kind: str) -> Array:
     padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
-    argument = [padded[:, at].copy() for at in range(INPUTS)]
+    argument = [padded[:, index].copy() for index in range(INPUTS)]
     out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
     result = gpu.run(read()["dot2_rows"], [*argument, *out], (), len(padded) // LANES, LANES)
     return result[INPUTS + (kind == "bf16")][: len(rows)]

@@ -237,8 +237,8 @@ def lost_head(night: Night) -> str:
         held = night.history.read_text(encoding="utf-8") if night.history.exists() else ""
     except OSError:
         return ""
-    mine = [words[2] for words in noted if len(words) == 3 and words[1] == night.device]
-    return mine[-1] if mine and mine[-1] not in held else ""
+    words = [words[2] for words in noted if len(words) == 3 and words[1] == night.device]
+    return words[-1] if words and words[-1] not in held else ""
 
 
 # --- running a stage: each command in a process group that ends with its time or with this run ---

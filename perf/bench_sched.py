@@ -40,7 +40,7 @@ PAGE, CTX, PROMPT, STEP_TOKENS = 16, 4096, 512, 1024
 TENANTS = [
     Tenant("desk", Priority.INTERACTIVE, slots_guaranteed=2, pages=(PageQuota(64),)),
     Tenant("phone", Priority.INTERACTIVE, weight=2.0),
-    *(Tenant(f"team{at}", weight=1.0 + at) for at in range(4)),
+    *(Tenant(f"team{index}", weight=1.0 + index) for index in range(4)),
     Tenant("night", Priority.BATCH),
     Tenant("archive", Priority.BATCH, decode=(1_000_000, 1_000_000)),
 ]
@@ -143,8 +143,8 @@ class PlainBatcher:
             if prefill:
                 ids += sequence.tokens
                 positions += range(last + 1)
-                for at, block in enumerate(sequence.blocks):
-                    places += range(block * size, block * size + min(size, last + 1 - at * size))
+                for index, block in enumerate(sequence.blocks):
+                    places += range(block * size, block * size + min(size, last + 1 - index * size))
             else:
                 ids.append(sequence.tokens[-1])
                 positions.append(last)
@@ -175,8 +175,8 @@ class Load:
         self.runner.states = self.scheduler.records["state"]
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in TENANTS]
         self.random = np.random.default_rng(5)
-        for at in range(running):
-            self.arrive(limit=max(1, (at + 1) * gap))
+        for index in range(running):
+            self.arrive(limit=max(1, (index + 1) * gap))
             self.scheduler.step()
         while self.scheduler.prefilling:
             self.scheduler.step()
@@ -209,8 +209,8 @@ class PlainLoad:
         self.gap, self.lives = gap, running * gap
         blocks = running * (-(-(PROMPT + self.lives) // PAGE) + 1) + 4096
         self.batcher = PlainBatcher(running, blocks, PAGE, STEP_TOKENS)
-        for at in range(running):
-            self.arrive(max(1, (at + 1) * gap))
+        for index in range(running):
+            self.arrive(max(1, (index + 1) * gap))
             self.batcher.step()
 
     def arrive(self, limit: int | None = None) -> None:

@@ -69,16 +69,16 @@ class FlatMemory:
         self.memory = bytearray(MEMORY_BYTES)
 
     def read(self, va: int, size_bytes: int) -> bytes:
-        at = va - BASE
-        if at < 0 or at + size_bytes > MEMORY_BYTES:
+        offset = va - BASE
+        if offset < 0 or offset + size_bytes > MEMORY_BYTES:
             raise Fault(va, AccessKind.READ, "not present")
-        return bytes(self.memory[at : at + size_bytes])
+        return bytes(self.memory[offset : offset + size_bytes])
 
     def write(self, va: int, data: bytes) -> None:
-        at = va - BASE
-        if at < 0 or at + len(data) > MEMORY_BYTES:
+        offset = va - BASE
+        if offset < 0 or offset + len(data) > MEMORY_BYTES:
             raise Fault(va, AccessKind.WRITE, "not present")
-        self.memory[at : at + len(data)] = data
+        self.memory[offset : offset + len(data)] = data
 
     def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         return memoryview(self.memory)[va - BASE :][:size_bytes]
@@ -165,9 +165,9 @@ class CpHost:
         self.wptr = 0
 
     def submit(self, data: bytes) -> None:
-        at, memory = 4 * self.wptr % RING_BYTES, self.space.memory
-        first = min(len(data), RING_BYTES - at)
-        memory[at : at + first] = data[:first]
+        offset, memory = 4 * self.wptr % RING_BYTES, self.space.memory
+        first = min(len(data), RING_BYTES - offset)
+        memory[offset : offset + first] = data[:first]
         memory[: len(data) - first] = data[first:]
         self.wptr += len(data) // 4
         struct.pack_into("<Q", memory, POINTERS + 64 - BASE, self.wptr)

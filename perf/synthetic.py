@@ -298,15 +298,15 @@ def _write(
     writer.close()
     alignment = writer.data_alignment
     with path.open("r+b") as file, progress(sum(sizes.values()), path.name, "B") as advance:
-        at = _align_up(file.seek(0, os.SEEK_END), alignment)
+        index = _align_up(file.seek(0, os.SEEK_END), alignment)
         for name in planned.order:
-            file.seek(at)
+            file.seek(index)
             if not header_only or len(planned.shape(name)) == 1:  # inputs of a plan
                 for piece in _weight_blocks(name, planned, chosen[name]):
                     file.write(piece.data)
                     advance(piece.nbytes)
-            at = _align_up(at + sizes[name], alignment)
-        file.truncate(at)
+            index = _align_up(index + sizes[name], alignment)
+        file.truncate(index)
 
 
 def _weight_blocks(name: str, planned: PlannedWeights, dtype: str) -> Iterator[np.ndarray]:
@@ -325,8 +325,8 @@ def _bytes(shape: Sequence[int], dtype: str) -> int:
     return prod(shape[:-1]) * row_bytes(dtype, shape[-1])
 
 
-def _align_up(at: int, alignment: int) -> int:
-    return -(-at // alignment) * alignment
+def _align_up(index: int, alignment: int) -> int:
+    return -(-index // alignment) * alignment
 
 
 def parser() -> argparse.ArgumentParser:

@@ -222,7 +222,7 @@ class _BisectSearch:
             shown[count] = last, name, variant, new
             return True
 
-        counts = [at + 1 for at, item in enumerate(program.steps) if isinstance(item, Call)]
+        counts = [index + 1 for index, item in enumerate(program.steps) if isinstance(item, Call)]
         count = _smallest_failing(counts, differs)
         if count is not None:
             index, name, variant, new = shown[count]
@@ -380,7 +380,7 @@ def _reliable_results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
 
 def _index_of(program: LoweredGraph, node: object) -> int:
     """Return the index of the node's call; -1 if there is none."""
-    return next((at for at, call in enumerate(program.calls) if call.node is node), -1)
+    return next((index for index, call in enumerate(program.calls) if call.node is node), -1)
 
 
 def _smallest_failing(counts: list[int], differs: Callable[[int], bool]) -> int | None:

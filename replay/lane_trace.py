@@ -77,7 +77,7 @@ class _TracedNode:
         from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
         launches = list(self._launches())
-        last = max(at for at, launch in enumerate(launches) if launch.kernel == stored["kernel"])
+        last = max(index for index, launch in enumerate(launches) if launch.kernel == stored["kernel"])
         wave = self._wave_index(launches[last], stored["group"], int(stored["wave"]))
         device = EngineDevice(level="off", trace=wave, target=target_of(self.kernels.target))
         for name, array in self.memory.items():

@@ -101,7 +101,7 @@ def replay(
                 rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
             last = steps[-1].number
-            outcome.departures = {at: text for at, text in departures(log, tape).items() if at <= last}
+            outcome.departures = {index: text for index, text in departures(log, tape).items() if index <= last}
             known = set(rebuilt.findings())  # of others that share the device
             for step in steps:
                 variant = rebuilt.write(step)

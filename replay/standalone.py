@@ -73,11 +73,11 @@ def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
     """Return (offset, bytes) of the non-zero parts, as runs of whole pages."""
     start, pages = 0, range(0, len(content), PAGE_BYTES)
     held = bytearray()
-    for at in pages:
-        page = content[at : at + PAGE_BYTES]
+    for index in pages:
+        page = content[index : index + PAGE_BYTES]
         if any(page):
             if not held:
-                start = at
+                start = index
             held += page
         elif held:
             yield start, bytes(held.rstrip(b"\0"))
@@ -157,8 +157,8 @@ def _split_by_packet(words: Iterable[int], generation: Generation) -> list[str]:
     rows: list[list[int]] = []
     all_words = list(words)
     starts = {line.offset for line in lines(all_words, generation) if line.first}
-    for at, word in enumerate(all_words):
-        if at in starts or not rows:
+    for index, word in enumerate(all_words):
+        if index in starts or not rows:
             rows.append([])
         rows[-1].append(word)
     return [" ".join(f"{word:08x}" for word in row) for row in rows]
@@ -229,9 +229,9 @@ def _program(captured: StepCapture, header: list[str]) -> str:
 
 def _u64_rows(data: bytes) -> Iterator[str]:
     padded = data + bytes(-len(data) % 8)
-    values = [int.from_bytes(padded[at : at + 8], "little") for at in range(0, len(padded), 8)]
-    for at in range(0, len(values), 5):
-        yield "    " + " ".join(f"{value:#x}," for value in values[at : at + 5])
+    values = [int.from_bytes(padded[index : index + 8], "little") for index in range(0, len(padded), 8)]
+    for index in range(0, len(values), 5):
+        yield "    " + " ".join(f"{value:#x}," for value in values[index : index + 5])
 
 
 def _string(text: str) -> str:

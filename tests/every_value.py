@@ -26,8 +26,8 @@ def assert_same(got: Values, want: Values, *, minimum: int = 20) -> None:
 
 def _first(got: Values, want: Values, name: str) -> str:
     a, b = got[name].reshape(-1), want[name].reshape(-1)
-    at = int(np.argmax(a.view(np.uint32) != b.view(np.uint32)))
-    return f"element {at} of {a.size} is {a[at]!r}, not {b[at]!r}"
+    index = int(np.argmax(a.view(np.uint32) != b.view(np.uint32)))
+    return f"element {index} of {a.size} is {a[index]!r}, not {b[index]!r}"
 
 
 def every_value(opened: AbstractContextManager[Engine], *, steps: int) -> Values:

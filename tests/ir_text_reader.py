@@ -71,14 +71,14 @@ class _Parser:
         return InputError(f"{self._name}, line {self._line}: {saw}")
 
     def _split(self, line: str) -> list[tuple[str, str]]:
-        tokens, at = [], 0
+        tokens, index = [], 0
         end = len(line.rstrip())
-        while at < end:
-            match = _TOKEN.match(line, at, end)
+        while index < end:
+            match = _TOKEN.match(line, index, end)
             if match is None:
-                raise self._wrong(f"column {at + 1}: cannot read {line[at:end]!r}")
+                raise self._wrong(f"column {index + 1}: cannot read {line[index:end]!r}")
             tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
-            at = match.end()
+            index = match.end()
         return tokens
 
     # Each of these takes what it wants from the front of the line.

@@ -66,20 +66,20 @@ class PlantedBackend(CpuBackend):
 # --- what can be wrong --------------------------------------------------------------------------------------
 
 
-def instead(at: str, op: str = "", **attrs: Any) -> Plant:
+def instead(label: str, op: str = "", **attrs: Any) -> Plant:
     """The node runs with other attributes."""
-    return Plant(at, op, code=lambda code: lambda *operands, **own: code(*operands, **{**own, **attrs}))
+    return Plant(label, op, code=lambda code: lambda *operands, **own: code(*operands, **{**own, **attrs}))
 
 
 def result(
-    at: str, change: Callable[[Any], Any], op: str = "", only: Callable[[LoweredGraph], bool] | None = None
+    label: str, change: Callable[[Any], Any], op: str = "", only: Callable[[LoweredGraph], bool] | None = None
 ) -> Plant:
     """The node's result is changed afterwards."""
-    plant = Plant(at, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
+    plant = Plant(label, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
     return plant if only is None else replace(plant, only=only)
 
 
-def element(at: str, token: int, dim: int, change: Callable[[np.float32], float], op: str = "") -> Plant:
+def element(label: str, token: int, dim: int, change: Callable[[np.float32], float], op: str = "") -> Plant:
     """One element of the node's result is another, in the pass over the prompt."""
 
     def changed(array: np.ndarray) -> np.ndarray:
@@ -87,27 +87,27 @@ def element(at: str, token: int, dim: int, change: Callable[[np.float32], float]
         array[token, dim] = change(array[token, dim])
         return array
 
-    return result(at, changed, op, only=several_tokens)
+    return result(label, changed, op, only=several_tokens)
 
 
 def one_ulp_up(value: np.float32) -> float:
     return float(np.nextafter(value, np.float32(np.inf)))
 
 
-def left_out(at: str, op: str = "") -> Plant:
+def left_out(label: str, op: str = "") -> Plant:
     """The node does not run: its consumers read what was there before."""
-    return Plant(at, op, code=None)
+    return Plant(label, op, code=None)
 
 
-def written_nowhere(at: str) -> Plant:
-    return Plant(at, code=lambda code: lambda *operands, **own: ())
+def written_nowhere(label: str) -> Plant:
+    return Plant(label, code=lambda code: lambda *operands, **own: ())
 
 
-def one_position_late(at: str) -> Plant:
+def one_position_late(label: str) -> Plant:
     def late(code: Code) -> Code:
         return lambda math, x, position, *tables, **own: code(math, x, position + 1, *tables, **own)
 
-    return Plant(at, "ROPE", code=late)
+    return Plant(label, "ROPE", code=late)
 
 
 def table_shifted(*names: str) -> Plant:
@@ -146,9 +146,9 @@ def bit_flipped(weight: str, byte: int, bit: int) -> Plant:
     return Plant(resident=flipped)
 
 
-def experts_swapped(at: str) -> Plant:
+def experts_swapped(label: str) -> Plant:
     """The ids in another order, their weights in the right one."""
-    return result(at, lambda routed: (routed[0], routed[1][:, ::-1], routed[2]))
+    return result(label, lambda routed: (routed[0], routed[1][:, ::-1], routed[2]))
 
 
 def overlapping(name: str, over: str) -> Plant:

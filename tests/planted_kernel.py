@@ -37,9 +37,9 @@ def flip(zrt: Zrt, text: str, bit: int, nth: int = 0) -> Zrt:
         if item.instruction is not None and item.instruction.text.startswith(text)
     ]
     assert len(matches) > nth, f"no {text}"
-    at = 8 * matches[nth].at + bit
+    index = 8 * matches[nth].at + bit
     code = bytearray(zrt.code)
-    code[at // 8] ^= 1 << at % 8
+    code[index // 8] ^= 1 << index % 8
     return replace(zrt, code=bytes(code))
 
 

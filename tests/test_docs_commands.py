@@ -48,7 +48,7 @@ def lines(page: Path) -> list[str]:
 def parts(line: str) -> tuple[str, list[str]]:
     """The command and its arguments, without a pipe before it and a redirection after it."""
     words = shlex.split(line.rpartition(" | ")[2].replace("[", "").replace("]", ""))
-    words = words[: next((at for at, word in enumerate(words) if word in ("<", ">")), len(words))]
+    words = words[: next((index for index, word in enumerate(words) if word in ("<", ">")), len(words))]
     if words[0] == "python3":
         return words[2], words[3:]
     if words[0] == "zinc-rt":

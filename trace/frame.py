@@ -126,16 +126,16 @@ def payload_of(file: BinaryIO, frame: LogFrame) -> bytes | None:
 
 def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tuple[int, int]]:
     """Return every frame from `start` on, and (offset, bytes) of each stretch that is not a frame."""
-    at = start
-    while at < size_bytes:
-        head = head_at(file, at)
+    offset = start
+    while offset < size_bytes:
+        head = head_at(file, offset)
         if head is not None and head.end <= size_bytes:
             yield head
-            at = head.end
+            offset = head.end
             continue
-        following = _next_mark(file, at + 1, size_bytes)
-        yield at, following - at
-        at = following
+        following = _next_mark(file, offset + 1, size_bytes)
+        yield offset, following - offset
+        offset = following
 
 
 def _next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
@@ -144,11 +144,11 @@ def _next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
     for base in range(start, size_bytes, step):
         file.seek(base)
         window = file.read(step + len(MARK) - 1)
-        at = window.find(MARK)
-        while at >= 0:
-            if head_at(file, base + at) is not None:
-                return base + at
-            at = window.find(MARK, at + 1)
+        offset = window.find(MARK)
+        while offset >= 0:
+            if head_at(file, base + offset) is not None:
+                return base + offset
+            offset = window.find(MARK, offset + 1)
     return size_bytes
 
 

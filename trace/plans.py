@@ -139,9 +139,9 @@ def _written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
 def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Iterator[str]:
     """Return the rows that copy steps moved, in the order of the groups."""
     groups = sorted({group for group, *_ in plan["copies"]})
-    for at, buffer in enumerate(COPIED):
+    for index, buffer in enumerate(COPIED):
         expected = [
-            item[1 + at] * page_tokens + token
+            item[1 + index] * page_tokens + token
             for group in groups
             for item in plan["copies"]
             if item[0] == group
@@ -153,12 +153,12 @@ def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Ite
 
 
 def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
-    for name, at in (("slot", 0), ("position", 4)):
+    for name, index in (("slot", 0), ("position", 4)):
         got = arrays.get(PARTS[name])
         if got is None:
             continue
         expected = [
-            sequence[at] + (token if name == "position" else 0)
+            sequence[index] + (token if name == "position" else 0)
             for sequence in plan["sequences"]
             for token in range(sequence[5])
         ]
@@ -202,8 +202,8 @@ def _records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
 def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     if "sample.row_slot" not in arrays:
         return
-    for name, at in (("row_slot", 0), ("position", 1)):
-        expected, got = [row[at] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
+    for name, index in (("row_slot", 0), ("position", 1)):
+        expected, got = [row[index] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
         if expected != got:
             yield f"the plan's rows have {name} {_shorten(expected)}, the step block {_shorten(got)}"
     if "sample.mask_row" not in arrays:

@@ -246,15 +246,15 @@ class Recorder(Observer):
         if running is None:  # submitted before recording began
             return
         step, number, key = running
-        at = self._now()
+        index = self._now()
         variant, counts = self._variants[number, key], self._counts.get((number, key), NO_COUNTS)
         try:
             self._outputs(step, variant, counts)
         except InFlight as error:  # the next step uses the same bytes already
             self.note("output-missed", f"step {step}: {first_line(error)}")
         if not variant.replays.busy():
-            self._times(step, variant, at)
-        self.writer.write(records.Retired(step, seconds, at))
+            self._times(step, variant, index)
+        self.writer.write(records.Retired(step, seconds, index))
 
     def _times(self, step: int, variant: Variant, at: float) -> None:
         """Record the times of a step that ended at `at`, if its program is timed."""

@@ -64,20 +64,20 @@ def values(
     them; for one of level inputs the steps up to it are replayed on `tier`. Raises UsageError for a
     missing step or node, InputError for a log with too little data."""
     tape = read_tape(log)
-    at = _step(log, tape, step)
-    graph = tape.graphs[at.graph].graph
+    index = _step(log, tape, step)
+    graph = tape.graphs[index.graph].graph
     chosen = _select_nodes(graph, pattern)
-    kept = _logged_values(log, graph, at, chosen)
+    kept = _logged_values(log, graph, index, chosen)
     if kept is not None:
         return kept
     require_inputs(log, tape)
     opener = opener_of(choose_tier(tier, simulate=True))
     step_values: list[StepValue] = []
     with RebuiltModel(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
-        for item in tape.steps[: tape.steps.index(at) + 1]:
+        for item in tape.steps[: tape.steps.index(index) + 1]:
             variant = rebuilt.run(item)
             advance(1)
-        same = [sha256_of(value_of(variant, o.buffer, at)) == o.sha256 for o in at.outputs]
+        same = [sha256_of(value_of(variant, o.buffer, index)) == o.sha256 for o in index.outputs]
         origin = (
             f"computed again on {rebuilt.backend.spec.tier}; "
             + (f"{sum(same)} of {len(same)} recorded outputs of this step have the same bits"
@@ -85,8 +85,8 @@ def values(
         )  # fmt: skip
         for number, node in chosen:
             for name in _results(graph, node):
-                array = value_of(variant, name, at).copy()
-                step_values.append(StepValue(at.number, number, repr(node), name, array, origin))
+                array = value_of(variant, name, index).copy()
+                step_values.append(StepValue(index.number, number, repr(node), name, array, origin))
     return step_values
 
 

@@ -150,10 +150,10 @@ def data_of(log: LogReader, write: records.Wrote) -> bytes:
 def pieces_of(log: LogReader, write: records.Wrote) -> Iterator[tuple[str, int, bytes]]:
     """Return (buffer, offset in it, bytes) of every buffer that a write covers. Raises InputError as
     data_of does."""
-    data, at = data_of(log, write), 0
+    data, offset = data_of(log, write), 0
     for part in write.pieces:
-        yield part.buffer, part.offset_bytes, data[at : at + part.size_bytes]
-        at += part.size_bytes
+        yield part.buffer, part.offset_bytes, data[offset : offset + part.size_bytes]
+        offset += part.size_bytes
 
 
 def named_outputs(outputs: Iterable[records.Output]) -> dict[str, records.Output]:

@@ -76,14 +76,14 @@ class LogWriter:
             return
         self._flush()
         if not self.failed:
-            at = self._end
+            offset = self._end
             count = len(self._offsets)
             kinds = [kind for kind, _ in self._offsets]
             offsets = [offset for _, offset in self._offsets]
             index = frame.frame(
                 records.INDEX, frame.body({"kinds": kinds, "offsets": offsets, "blobs": self._blobs})
             )
-            self._append(index + frame.trailer(at, count))
+            self._append(index + frame.trailer(offset, count))
         if not self.failed and not os.fstat(self._fd).st_nlink:
             self._give_up(OSError(errno.ENOENT, "its file was removed during recording"))
             self._end = 0
@@ -101,8 +101,8 @@ class LogWriter:
     def _record(self, kind: int, payload: bytes, *, hold: bool = False) -> None:
         if self.failed or self._fd < 0:
             return
-        at = self._end + sum(map(len, self._held))
-        self._offsets.append((kind, at))
+        offset = self._end + sum(map(len, self._held))
+        self._offsets.append((kind, offset))
         self._held.append(frame.frame(kind, payload))
         if not hold:
             self._flush()

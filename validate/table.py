@@ -92,8 +92,8 @@ def any_resync(results: Iterable[CheckResult]) -> bool:
 
 def resync(result: CheckResult) -> str:
     """Return the largest difference with the layer's input reset to the reference's; "" if it was not measured."""
-    alone = result.value.resync if result.value is not None else None
-    return "" if alone is None else figure(alone.max_abs)
+    resync = result.value.resync if result.value is not None else None
+    return "" if resync is None else figure(resync.max_abs)
 
 
 def table(results: Sequence[CheckResult]) -> Page:
@@ -108,7 +108,7 @@ def _measured_tables(results: Sequence[CheckResult]) -> list[Table]:
     headers = list(HEADERS)
     if any_resync(results):
         headers.insert(5, "resync")
-    columns = [Column(name, right=2 <= at < len(headers) - 2) for at, name in enumerate(headers)]
+    columns = [Column(name, right=2 <= index < len(headers) - 2) for index, name in enumerate(headers)]
     return [Table(columns, shown)]
 
 

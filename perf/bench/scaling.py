@@ -33,8 +33,8 @@ def scaling_results(
     rates = [
         [load.slots * len(run) / sum(run) for run in item.tokens] for item, load in zip(timed, loads, strict=True)
     ]
-    for load, mine in zip(loads[1:], rates[1:], strict=True):
-        ratio, low, high = ratio_interval(mine, rates[0])
+    for load, rate in zip(loads[1:], rates[1:], strict=True):
+        ratio, low, high = ratio_interval(rate, rates[0])
         measure = {
             "ratio": ratio,
             "ratio_low": low,

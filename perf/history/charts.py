@@ -36,9 +36,9 @@ def svg(series: Series) -> str:
     worse = series.regression()
     for change in series.changes():
         colour = WORSE if change == worse else FAINT
-        at = x(change.index - 0.5)
+        position = x(change.index - 0.5)
         parts.append(
-            f'<line x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{colour}" '
+            f'<line x1="{position}" x2="{position}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{colour}" '
             'stroke-dasharray="4 3"/>'
         )
     points = " ".join(f"{x(index)},{y(value)}" for index, value in enumerate(values))
@@ -47,9 +47,10 @@ def svg(series: Series) -> str:
         title = html.escape(f"{entry.at}: {value:.4g}, code {entry.context.get('code', '')[:8]}")
         parts.append(f'<circle cx="{x(index)}" cy="{y(value)}" r="3" fill="{INK}"><title>{title}</title></circle>')
     first, last = series.entries[0].at[:10], series.entries[-1].at[:10]
-    for at, anchor, text in ((LEFT, "start", first), (WIDTH - RIGHT, "end", last)):
+    for position, anchor, text in ((LEFT, "start", first), (WIDTH - RIGHT, "end", last)):
         parts.append(
-            f'<text x="{at}" y="{HEIGHT - 6}" text-anchor="{anchor}" fill="{FAINT}" font-size="11">{text}</text>'
+            f'<text x="{position}" y="{HEIGHT - 6}" text-anchor="{anchor}" fill="{FAINT}" '
+            f'font-size="11">{text}</text>'
         )
     return "".join([*parts, "</svg>"])
 

@@ -222,7 +222,9 @@ def slots(engine: Engine, count: int, tokens: int) -> float:
     """Decode `count` sequences together, each after a short prompt."""
     sequences = [engine.open() for _ in range(count)]
     for number, sequence in enumerate(sequences):
-        engine.extend(sequence, [(7 * at + number) % engine.model.vocab for at in range(SLOT_PROMPT)], rows="last")
+        engine.extend(
+            sequence, [(7 * index + number) % engine.model.vocab for index in range(SLOT_PROMPT)], rows="last"
+        )
     last = list(range(1, count + 1))
     rows = list(range(count))
     started = time.perf_counter()

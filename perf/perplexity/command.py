@@ -195,9 +195,9 @@ def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, parts:
     count = ctx * len(parts)
     mine, theirs = list(tokens[:count]), base.tokens[:count]
     if mine != theirs:
-        at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
+        index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
         raise UsageError(
-            f"{base.path}: its text has other tokens, the first at {at}: another text, or another tokenizer",
+            f"{base.path}: its text has other tokens, the first at {index}: another text, or another tokenizer",
             next="omit --text to use the text of the base, or create the base again",
         )
 

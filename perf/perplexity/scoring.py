@@ -67,7 +67,7 @@ def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
     try:
         for start in range(0, len(chunk.tokens), PIECE):
             part = chunk.tokens[start : start + PIECE]
-            scored = [at for at in range(len(part)) if chunk.first <= start + at < last]
+            scored = [index for index in range(len(part)) if chunk.first <= start + index < last]
             logits = engine.step([(sequence, part)], scored)
             if np.isnan(logits).any():
                 row, token = map(int, np.argwhere(np.isnan(logits))[0])
@@ -213,12 +213,12 @@ def score(
     """
     scores = TokenScores()
     for number, chunk in enumerate(parts):
-        at = 0
+        index = 0
         for rows in rows_of(engine, chunk):
             keep(rows)
-            targets = chunk.targets[at : at + len(rows)]
+            targets = chunk.targets[index : index + len(rows)]
             scores.add(rows, targets, None if base is None else base(len(rows)))
-            at += len(rows)
+            index += len(rows)
         chunk_done(number, scores)
     return scores
 

@@ -113,9 +113,9 @@ def _partial_run_problem(case: OfferedReport, other: ReportFile) -> str | None:
         return f"layers {job['layers'][0]} to {job['layers'][1]} of {layers} were validated"
     if number(job["steps"], "steps") < 1:
         return "no decoded token was validated"
-    mine = _tier_results(case, other)
-    seen = [int(match[1]) for r in mine if r["kind"] == "layer" and (match := LAYER.fullmatch(_label(r)))]
-    logits = [r for r in mine if r["kind"] == "logits"]
+    tier_results = _tier_results(case, other)
+    seen = [int(match[1]) for r in tier_results if r["kind"] == "layer" and (match := LAYER.fullmatch(_label(r)))]
+    logits = [r for r in tier_results if r["kind"] == "logits"]
     if not seen or not logits:
         return "layers or logits are missing"
     if sorted(seen) != list(range(layers)):

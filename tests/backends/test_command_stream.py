@@ -56,8 +56,8 @@ def test_data_dependent_grid_is_read_from_the_argument_block() -> None:
 
 def test_dispatch_sets_only_the_registers_it_changes() -> None:
     packets = stream(planned((5, 1, 1), adds=1)).packets
-    at = [index for index, packet in enumerate(packets) if isinstance(packet, DispatchDirect)]
-    between = packets[at[0] + 1 : at[1]]
+    index = [index for index, packet in enumerate(packets) if isinstance(packet, DispatchDirect)]
+    between = packets[index[0] + 1 : index[1]]
     assert isinstance(between[0], EventWrite)
     assert [p.register for p in between if isinstance(p, SetShReg)] == [Sh.PGM_LO, Sh.USER_DATA_0]
     [program] = [p.values for p in between if isinstance(p, SetShReg) and p.register == Sh.PGM_LO]

@@ -39,7 +39,7 @@ def test_flipped_fact_is_the_only_difference_and_silicon_agrees_with_ours(
 
 
 def test_every_difference_is_listed_with_the_side_silicon_supports(differential: ModuleType) -> None:
-    cases = [("row", str(at)) for at in range(4)]
+    cases = [("row", str(index)) for index in range(4)]
     ours = dict(zip(cases, ("1", "2", "3", "4"), strict=True)) | {("only ours", "0"): "5"}
     theirs = dict(zip(cases, ("1", "9", "8", "7"), strict=True)) | {("only theirs", "0"): "6"}
     silicon = {cases[0]: "0", cases[1]: "9", cases[2]: "3", cases[3]: "0"}

@@ -60,7 +60,7 @@ def test_chunks_of_a_long_prompt_are_concatenated(tmp_path: Path) -> None:
     from zinc_rt.golden.tiny_models.writer import write_tiny
 
     write_tiny(tmp_path / "m.gguf", "qwen35", context=600, layers=4)
-    ids = ",".join(str(at % 500) for at in range(515))
+    ids = ",".join(str(index % 500) for index in range(515))
     options = ["--model", str(tmp_path / "m.gguf"), "--tokens", ids, "--ordering", "float32-dequant"]
     assert main([*options, "--out", str(tmp_path / "x.npz")]) == 0
     with np.load(tmp_path / "x.npz") as arrays:

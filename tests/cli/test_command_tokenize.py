@@ -83,8 +83,8 @@ def test_llama_cpp_vocabularies_load(data_dir: Path, capsys: Capture) -> None:
         path = data_dir / "vocab" / f"ggml-vocab-{name}.gguf"
         texts = path.with_name(path.name + ".inp").read_text().split("\n__ggml_vocab_test__\n")
         wanted = path.with_name(path.name + ".out").read_text().splitlines()
-        at = texts.index("Hello World")
-        assert ids_of(capsys, str(path), texts[at], "--no-special") == [int(id) for id in wanted[at].split()]
+        index = texts.index("Hello World")
+        assert ids_of(capsys, str(path), texts[index], "--no-special") == [int(id) for id in wanted[index].split()]
 
 
 def test_missing_tokenizer_is_reported(damaged, capsys: Capture) -> None:

@@ -214,8 +214,8 @@ def test_truncated_file_is_rebuilt(kept: Kept, slow_counts: Counts) -> None:
 def test_flipped_bit_is_detected(kept: Kept, slow_counts: Counts) -> None:
     cache = ObjectCache(kept.folder)
     for path, content in kept.files.items():
-        for at in places_in(len(content), slow_counts(40, 4000)):
-            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        for index in places_in(len(content), slow_counts(40, 4000)):
+            path.write_bytes(content[:index] + bytes([content[index] ^ 1 << index % 8]) + content[index + 1 :])
             with pytest.raises(InputError, match=r"does not begin with|checksum does not match"):
                 cache.mapped(path.stem)
         assert sum(kept.read()) == 1 and len(kept.refused) == 1 and kept.read() == (1, 0)
@@ -226,11 +226,11 @@ def test_corrupt_file_with_valid_checksums_raises_input_error(kept: Kept, slow_c
     """Any byte changed, and both checksums made to fit: a program or an InputError, never another error."""
     form = flat_plan.to_bytes(kept.program, digest := digest_of(kept.program))
     refused = 0
-    for at in places_in(len(form), slow_counts(300, len(form))):
-        if at < flat_plan.HASHED_FROM:
+    for index in places_in(len(form), slow_counts(300, len(form))):
+        if index < flat_plan.HASHED_FROM:
             continue
         changed = bytearray(form)
-        changed[at] ^= 0x81
+        changed[index] ^= 0x81
         changed[8:40] = hashlib.sha256(changed[flat_plan.HASHED_FROM :]).digest()
         try:
             flat_plan.from_bytes(bytes(changed), kept.program.graph, digest)
@@ -316,19 +316,23 @@ def damaged(how: str, content: bytes, others: dict[str, bytes], pick: random.Ran
     """A file that is not what its name says. `others`: files by how they were put there."""
     if how in others:
         return others[how]
-    at = pick.randrange(len(content))
+    index = pick.randrange(len(content))
     if how == "bit":
-        return content[:at] + bytes([content[at] ^ 1 << pick.randrange(8)]) + content[at + 1 :]
+        return content[:index] + bytes([content[index] ^ 1 << pick.randrange(8)]) + content[index + 1 :]
     if how == "cut":
-        return content[:at]
+        return content[:index]
     if how == "longer":
-        return content + pick.randbytes(1 + at % 64)
+        return content + pick.randbytes(1 + index % 64)
     if how == "zeros":
-        at = pick.randrange(len(MAGIC) + 32, len(content) - 64)
-        return content[:at] + bytes(64) + content[at + 64 :] if any(content[at : at + 64]) else content[:-1]
+        index = pick.randrange(len(MAGIC) + 32, len(content) - 64)
+        return (
+            content[:index] + bytes(64) + content[index + 64 :]
+            if any(content[index : index + 64])
+            else content[:-1]
+        )
     payload = content[len(MAGIC) + 32 :]
     if how == "no key":  # the plain form, as before files had keys
-        return sealed(payload[payload.index(b"Z", 8) if at % 2 else at % 512 + 1 :])
+        return sealed(payload[payload.index(b"Z", 8) if index % 2 else index % 512 + 1 :])
     form = payload.index(flat_plan.MAGIC if flat_plan.MAGIC in payload else serial.MAGIC)
     return sealed(payload[: form + 4] + (9).to_bytes(4, "little") + payload[form + 8 :])
 

@@ -94,9 +94,9 @@ def test_choices_are_returned_in_order_and_sampled_independently(llm: LLM) -> No
     sampling = Sampling(n=3, max_tokens=6, temperature=1.3, seed=4, ignore_eos=True)
     answers = llm.generate([[1] * 21, [2, 3]], sampling)
     assert [answer.index for answer in answers] == [0, 1, 2, 0, 1, 2]
-    for at, prompt in enumerate(([1] * 21, [2, 3])):
+    for index, prompt in enumerate(([1] * 21, [2, 3])):
         for choice in range(3):
-            assert answers[3 * at + choice].token_ids == alone("qwen3-q", prompt, sampling, choice=choice)
+            assert answers[3 * index + choice].token_ids == alone("qwen3-q", prompt, sampling, choice=choice)
     assert drained(llm)
 
 

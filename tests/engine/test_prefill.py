@@ -168,7 +168,7 @@ def test_oversized_prompt_runs_no_step(engine: Engine) -> None:
 def test_long_prompt_is_split_into_chunks(count: int, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_tiny(path, "qwen35", context=600, layers=4)
-    tokens = [at * 7 % 500 for at in range(count)]
+    tokens = [index * 7 % 500 for index in range(count)]
     seen: list[int] = []
     with Engine(read_gguf(path), CpuBackend("float32-dequant"), slots=2) as engine:
         sequence = engine.open()

@@ -45,14 +45,14 @@ def engine(stack: ExitStack) -> Engine:
     )
 
 
-def failing(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step of that number is late."""
     real, steps = Runner.collect, [0]
 
     def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
         output = real(self, handle, timeout_seconds)
         steps[0] += 1
-        if steps[0] == at:
+        if steps[0] == index:
             raise DeadlineMissed("the step did not come back")
         return output
 

@@ -172,7 +172,7 @@ def test_page_is_sent_to_the_device_once(engine: Engine) -> None:
     sequence, counts = engine.open(), []
     for token in range(35):
         counts.append(engine.advance([(sequence, [token])], [0]).handle.counts[3])
-    assert [at for at, count in enumerate(counts) if count] == [0, 16, 32]
+    assert [index for index, count in enumerate(counts) if count] == [0, 16, 32]
     assert max(counts) == 1
 
 

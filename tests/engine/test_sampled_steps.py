@@ -134,7 +134,7 @@ def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
         assert llm.scheduler.counts.masks_late == 0 and set(spent) == {1}
         for number in (0, 2):
             tokens = in_time[number].answers[0].token_ids
-            assert [token % 5 for token in tokens] == [at % 5 for at in range(len(tokens))]
+            assert [token % 5 for token in tokens] == [index % 5 for index in range(len(tokens))]
         for every in (2, 3):
             before = llm.scheduler.counts.masks_late
             late, spent = masked_run(llm, pool, every=every)
@@ -194,10 +194,10 @@ def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int)
         assert llm.usage()["rows_discarded"] == 1
         while scheduler.counts.steps < before + steps:
             now[0] += 1000
-            for at, other in enumerate(others):
+            for index, other in enumerate(others):
                 if other.done:
                     assert other.answers[0].token_ids == wanted[other.tokens[0]]
-                    others[at] = llm.submit([(other.tokens[0] + 1) % 6, 2], GREEDY)
+                    others[index] = llm.submit([(other.tokens[0] + 1) % 6, 2], GREEDY)
             llm.step()
         assert len(answer.token_ids) == result
         scheduler.resume(slow.number)

@@ -64,9 +64,9 @@ class Steps:
                 part.slot * limits.pages_per_slot + location: page for location, page in enumerate(part.pages)
             }
             plan.table_changes[0].update(pages)
-            at = plan.add_sequence(part.slot, part.tokens, part.start, (part.source, part.target))
+            index = plan.add_sequence(part.slot, part.tokens, part.start, (part.source, part.target))
             for token in range(len(part.tokens)):
-                plan.add_row(at + token, part.slot, part.start + token + 1)
+                plan.add_row(index + token, part.slot, part.start + token + 1)
         block = self.runner.block("prefill", tokens=total, sequences=len(parts), rows=total, entries=8)
         block.fill(plan)
         logits = self.runner.collect(self.runner.submit(block)).logits().copy()

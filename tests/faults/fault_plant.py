@@ -122,11 +122,11 @@ def _array(edit: Edit, tree: Path) -> None:
 PLANTERS = {"text": _text, "bytes": _bytes, "tensor": _tensor, "cut": _cut, "array": _array}
 
 
-def _put(content: bytearray, at: int, edit: Edit) -> None:
+def _put(content: bytearray, offset: int, edit: Edit) -> None:
     new = bytes.fromhex(str(edit.options["write"]))
-    if content[at : at + len(new)] == new:
+    if content[offset : offset + len(new)] == new:
         raise CannotPlant(f"{edit.file}: these bytes are there already")
-    content[at : at + len(new)] = new
+    content[offset : offset + len(new)] = new
 
 
 def _own(edit: Edit, tree: Path) -> Path:

@@ -95,7 +95,7 @@ def test_tensor_bytes_are_changed_in_a_copy(tmp_path: Path) -> None:
     options = {"copy": "golden/qwen3-q.gguf", "tensor": "blk.0.attn_norm.weight", "at": 4, "write": "0000807f"}
     PLANTERS["tensor"](Edit("tensor", "bad.gguf", options), tmp_path)
     good, bad = (ROOT / "golden" / "qwen3-q.gguf").read_bytes(), (tmp_path / "bad.gguf").read_bytes()
-    changed = [at for at, (a, b) in enumerate(zip(good, bad, strict=True)) if a != b]
+    changed = [index for index, (a, b) in enumerate(zip(good, bad, strict=True)) if a != b]
     assert 1 <= len(changed) <= 4 and changed[-1] - changed[0] < 4
 
 

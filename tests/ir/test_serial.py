@@ -24,12 +24,12 @@ def resealed(data: bytes | bytearray) -> bytes:
 
 
 def offset_of(data: bytes, section: str) -> int:
-    at = HEADER.itemsize
+    index = HEADER.itemsize
     for name in SECTIONS:
         if name == section:
-            return at
+            return index
         count = struct.unpack_from("<I", data, HEADER.fields[name][1])[0]
-        at += -(-count * RECORDS[name].itemsize // 8) * 8
+        index += -(-count * RECORDS[name].itemsize // 8) * 8
     raise KeyError(section)
 
 
@@ -142,8 +142,8 @@ def test_contradictory_file_is_rejected(data, message):
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(1, 255)), min_size=1, max_size=4))
 def test_flipped_bits_are_rejected_or_read_but_never_crash(flips):
     data = bytearray(GOOD)
-    for at, mask in flips:
-        data[at] ^= mask
+    for index, mask in flips:
+        data[index] ^= mask
     if bytes(data) != GOOD:
         with pytest.raises(InputError):
             from_bytes(data)

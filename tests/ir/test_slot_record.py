@@ -29,13 +29,13 @@ TABLE = {
 
 
 def test_field_offsets_match_the_table():
-    laid = {name: (at, dtype.itemsize, dtype.base.kind) for name, (dtype, at, *_) in RECORD.fields.items()}
+    laid = {name: (index, dtype.itemsize, dtype.base.kind) for name, (dtype, index, *_) in RECORD.fields.items()}
     assert laid == TABLE
     assert RECORD.itemsize == BYTES == 256
 
 
 def test_fields_do_not_overlap():
-    ends = sorted((at, at + size) for at, size, _ in TABLE.values())
+    ends = sorted((index, index + size) for index, size, _ in TABLE.values())
     assert all(end <= begin for (_, end), (begin, _) in pairwise(ends))
 
 
@@ -76,10 +76,10 @@ def test_vulkan_kernel_field_offsets_match():
     text = (ROOT / "spirv/include/slot.glsl").read_text(encoding="utf-8")
     fields = re.findall(r"layout\(offset = (\d+)\) (\w+) (\w+)(?:\[(\d+)\])?;", text)
     assert len(fields) >= 17
-    for at, kind, name, elements in fields:
+    for index, kind, name, elements in fields:
         at_bytes, size_bytes, letter = TABLE[name]
         words = {"uvec2": 2}.get(kind, 1) * int(elements or 1)
-        assert (int(at), 4 * words) == (at_bytes, size_bytes), name
+        assert (int(index), 4 * words) == (at_bytes, size_bytes), name
         assert letter == "f" if kind == "float" else letter in "iu", name
     assert f"SLOT_DWORDS = {BYTES // 4}u" in text
     for flag in (SlotFlag.PENALTIES, SlotFlag.BIAS, SlotFlag.BACKPRESSURE):

@@ -107,8 +107,8 @@ def test_batched_prefill_matches_stepwise_decode_bit_for_bit(ordering: str) -> N
     together = arithmetic(ordering).attention(q, k, v, mask, SCALE)
     for i in range(20):
         seen = 281 + i  # a decode step's cache ends at its own position
-        alone = arithmetic(ordering).attention(q[i : i + 1], k[:seen], v[:seen], mask[i : i + 1, :seen], SCALE)
-        assert np.array_equal(alone[0], together[i])
+        attention = arithmetic(ordering).attention(q[i : i + 1], k[:seen], v[:seen], mask[i : i + 1, :seen], SCALE)
+        assert np.array_equal(attention[0], together[i])
 
 
 def test_attention_accepts_any_strides() -> None:

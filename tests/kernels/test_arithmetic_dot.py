@@ -188,7 +188,7 @@ def random_weight(rng: np.random.Generator, dtype: str, rows: int, k: int) -> We
     }[dtype]
     per_block = 32 if size < 100 else 256
     blocks = rng.integers(0, 256, (rows, k // per_block, size), dtype=np.uint8)
-    for at in scales:
+    for scale in scales:
         d = rng.uniform(1e-3, 2e-3, blocks.shape[:-1]).astype(np.float16)
-        blocks[..., at : at + 2] = d[..., None].view(np.uint8)
+        blocks[..., scale : scale + 2] = d[..., None].view(np.uint8)
     return Weight(dtype, (rows, k), blocks.reshape(rows, -1))

@@ -27,9 +27,9 @@ def random_rows(rng: np.random.Generator, dtype: str, blocks: int) -> tuple[np.n
         "q6_k": (256, 210, [208]),
     }[dtype]
     raw = rng.integers(0, 256, (3, blocks, size), dtype=np.uint8)
-    for at in scales:
+    for scale in scales:
         d = (rng.normal(size=(3, blocks)) * 2.0 ** rng.integers(-12, 3, (3, blocks))).astype(np.float16)
-        raw[..., at : at + 2] = d[..., None].view(np.uint8)
+        raw[..., scale : scale + 2] = d[..., None].view(np.uint8)
     return raw.reshape(3, -1), blocks * per_block
 
 

@@ -25,8 +25,8 @@ class Cache:
         self.k = np.full((rows, widths[0]), np.nan, np.float32)
         self.v = np.full((rows, widths[1]), np.nan, np.float32)
         for slot, length in enumerate(lengths):
-            at = np.arange(length, dtype=np.int32)
-            where = (at, np.full(length, slot, np.int32), self.table)
+            index = np.arange(length, dtype=np.int32)
+            where = (index, np.full(length, slot, np.int32), self.table)
             run(Op.KV_WRITE_BATCHED, "canonical-1", self.keys[slot], self.values[slot], *where, self.k, self.v)
 
     def operands(self, batch: Batch) -> tuple[np.ndarray, ...]:
@@ -42,14 +42,14 @@ def attention64(
         first = max(0, position - window + 1) if window else 0
         outs = []
         for head in range(heads):
-            at = head // (heads // kv_heads)
+            index = head // (heads // kv_heads)
             mine = query.reshape(heads, -1)[head]
             k = cache.keys[slot].astype(np.float64).reshape(len(cache.keys[slot]), kv_heads, -1)
             v = cache.values[slot].astype(np.float64).reshape(len(cache.values[slot]), kv_heads, -1)
-            scores = [scale * float(mine @ k[j, at]) for j in range(first, position + 1)]
+            scores = [scale * float(mine @ k[j, index]) for j in range(first, position + 1)]
             weights = [math.exp(score - max(scores)) for score in scores]
             total = sum(weights)
-            outs.append(sum(w / total * v[first + i, at] for i, w in enumerate(weights)))
+            outs.append(sum(w / total * v[first + i, index] for i, w in enumerate(weights)))
         rows.append(np.concatenate(outs))
     return np.array(rows)
 
@@ -224,9 +224,17 @@ def test_latent_attention_matches_the_expanded_attention(ordering: str, batch: B
             Op.MLA_EXPAND, ordering, expanded, cache.values[slot],
             heads=heads, nope=nope, rope=rope, value_dim=value,
         )  # fmt: skip
-        at = np.arange(len(k), dtype=np.int32)
+        index = np.arange(len(k), dtype=np.int32)
         run(
-            Op.KV_WRITE_BATCHED, ordering, k, v, at, np.full(len(k), slot, np.int32), plain.table, plain.k, plain.v
+            Op.KV_WRITE_BATCHED,
+            ordering,
+            k,
+            v,
+            index,
+            np.full(len(k), slot, np.int32),
+            plain.table,
+            plain.k,
+            plain.v,
         )
     legacy = run(
         Op.FLASH_ATTN, ordering, q, *plain.operands(batch),

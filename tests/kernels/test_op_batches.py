@@ -169,9 +169,9 @@ def test_every_stateless_opcode_is_listed() -> None:
 def test_batch_matches_single_tokens(op: Op, ordering: str) -> None:
     together_stores, alone_stores = fresh_stores(op), fresh_stores(op)
     together = rows_of(op, list(range(T)), ordering, together_stores)
-    alone = [rows_of(op, [t], ordering, alone_stores) for t in range(T)]
+    rows = [rows_of(op, [t], ordering, alone_stores) for t in range(T)]
     for i, result in enumerate(together):
-        same(result, np.concatenate([item[i] for item in alone]))
+        same(result, np.concatenate([item[i] for item in rows]))
     for ours, theirs, before in zip(together_stores, alone_stores, fresh_stores(op), strict=True):
         same(ours, theirs)
         assert not np.array_equal(ours, before)

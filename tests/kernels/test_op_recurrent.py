@@ -214,8 +214,8 @@ def test_token_by_token_matches_all_at_once_bit_for_bit(ordering: str, which: st
     state = cache[:3]
     want, want_state = run(plain, ordering, *before, state, np.array(batch, np.int32), *after, **attrs)
     for t, item in enumerate(batch):
-        mine = [operand[t : t + 1] if isinstance(operand, np.ndarray) else operand for operand in before]
-        y, state = run(plain, ordering, *mine, state, np.array([item], np.int32), *after, **attrs)
+        operands = [operand[t : t + 1] if isinstance(operand, np.ndarray) else operand for operand in before]
+        y, state = run(plain, ordering, *operands, state, np.array([item], np.int32), *after, **attrs)
         if ordering == "float32-dequant":
             close(y, want[t : t + 1].astype(np.float64), 1e-5, relative=False)
         else:
@@ -239,11 +239,11 @@ def test_sequences_may_come_in_any_order(ordering: str, which: str) -> None:
     want, want_state = run(op, ordering, *before, state, np.array(batch, np.int32), *after, **attrs)
     renumber = [1, 2, 0]  # old sequence -> new
     order = [4, 5, 6, 0, 1, 2, 3]
-    mine = [operand[order] if isinstance(operand, np.ndarray) else operand for operand in before]
+    operands = [operand[order] if isinstance(operand, np.ndarray) else operand for operand in before]
     sequence = np.array([renumber[batch[t]] for t in order], np.int32)
     moved = np.empty_like(state)
     moved[renumber] = state
-    got, new = run(op, ordering, *mine, moved, sequence, *after, **attrs)
+    got, new = run(op, ordering, *operands, moved, sequence, *after, **attrs)
     same(got, want[order])
     same(new[renumber], want_state)
 
@@ -253,7 +253,7 @@ def test_sequence_with_noncontiguous_tokens_is_rejected(which: str) -> None:
     batch = [0, 1, 0]
     before, after, attrs, cache = scan_case(batch) if which == "scan" else form_case(which, batch)
     op = Op.SSM_SCAN if which == "scan" else FORMS[which][0]
-    with pytest.raises(ValueError, match="token 2 belongs to sequence 0, the token before it to 1"):
+    with pytest.raises(ValueError, match="token 2 belongs to sequence 0, but the token before it to 1"):
         run(op, "canonical-1", *before, cache[:2], np.array(batch, np.int32), *after, **attrs)
 
 

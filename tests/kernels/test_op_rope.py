@@ -66,14 +66,14 @@ def test_rotated_products_depend_only_on_distance(ordering: str, mode: str) -> N
     cos, sin = weight(np.cos(angle)), weight(np.sin(angle))
     q, k = floats(1, 1, 8), floats(2, 1, 8)
 
-    def score(at: int, distance: int) -> float:
+    def score(index: int, distance: int) -> float:
         turned = [
             run(Op.ROPE, ordering, x, np.array([p], np.int32), cos, sin, head_dim=8, mode=mode)
-            for x, p in ((q, at), (k, at - distance))
+            for x, p in ((q, index), (k, index - distance))
         ]
         return float(turned[0][0].astype(np.float64) @ turned[1][0])
 
-    scores = [score(at, 6) for at in range(6, CTX)]
+    scores = [score(index, 6) for index in range(6, CTX)]
     assert max(scores) - min(scores) < 1e-5
     assert abs(scores[0] - score(6, 0)) > 1e-2
 

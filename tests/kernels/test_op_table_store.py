@@ -13,9 +13,9 @@ from zinc_rt.ir.op import Op
 @pytest.mark.parametrize("entries", [[], [11], [0, 5, 11, 4]], ids=len)
 def test_only_the_named_entries_change(ordering: str, entries: list[int]) -> None:
     table = np.arange(100, 112, dtype=np.int32).reshape(3, 4)
-    want = [100 + at for at in range(12)]
-    for number, at in enumerate(entries):
-        want[at] = 7 * number
+    want = [100 + index for index in range(12)]
+    for number, entry in enumerate(entries):
+        want[entry] = 7 * number
     values = np.arange(len(entries), dtype=np.int32) * 7
     assert run(Op.TABLE_STORE, ordering, np.array(entries, np.int32), values, table) is None
     assert table.reshape(-1).tolist() == want

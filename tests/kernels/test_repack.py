@@ -50,10 +50,12 @@ def test_q8_0_lane_elements_and_scale_are_at_documented_offsets() -> None:
                 first = 128 * step + 4 * lane
                 block = blocks[first // 32]
                 base = quants.offset_bytes + row * quants.row_bytes
-                at = base + step // 4 * 512 + lane * 16 + step % 4 * 4 if step < 8 else base + 1024 + lane * 8
-                assert ((packed[at : at + 4] ^ 128) == block[2 + first % 32 :][:4]).all()
-                at = scales.offset_bytes + row * scales.row_bytes + step // 8 * 64 + 2 * (lane // 8 * 8 + step % 8)
-                assert (packed[at : at + 2] == block[:2]).all()
+                index = base + step // 4 * 512 + lane * 16 + step % 4 * 4 if step < 8 else base + 1024 + lane * 8
+                assert ((packed[index : index + 4] ^ 128) == block[2 + first % 32 :][:4]).all()
+                index = (
+                    scales.offset_bytes + row * scales.row_bytes + step // 8 * 64 + 2 * (lane // 8 * 8 + step % 8)
+                )
+                assert (packed[index : index + 2] == block[:2]).all()
 
 
 def test_other_types_are_unchanged_and_views_are_gathered() -> None:

@@ -34,10 +34,10 @@ KERNEL = Zrt(
 )
 
 
-def with_word(data: bytes, at: int, value: int, *, size: int = 4) -> bytes:
+def with_word(data: bytes, offset: int, value: int, *, size: int = 4) -> bytes:
     """The file with one field replaced and its checksum mended."""
     changed = bytearray(data)
-    changed[at : at + size] = value.to_bytes(size, "little")
+    changed[offset : offset + size] = value.to_bytes(size, "little")
     return mended(changed)
 
 
@@ -183,7 +183,7 @@ def test_invalid_slot_or_line_is_rejected() -> None:
     data = write_zrt(KERNEL)
     slot = struct.unpack_from("<I", data, 88)[0]
     line = struct.unpack_from("<I", data, 96)[0]
-    for at, value, says in (
+    for index, value, says in (
         (slot + 8, 16, "slot ROWS at byte 16"),
         (slot + 8, 6, "slot ROWS at byte 6"),
         (slot + 12, 7, "slot ROWS has default 0x7, but the code contains 0xcafebabe there"),
@@ -193,7 +193,7 @@ def test_invalid_slot_or_line_is_rejected() -> None:
         (line + 20, 2, "line 3 of source file 2, but there are 2"),
     ):
         with pytest.raises(InputError, match=says):
-            read_zrt(with_word(data, at, value))
+            read_zrt(with_word(data, index, value))
 
 
 def test_trailing_bytes_and_gaps_are_checked() -> None:
@@ -228,8 +228,10 @@ def test_mutations_are_rejected_or_equivalent(mend: bool, slow_counts) -> None:
     for _ in range(slow_counts(3000, 100_000)):
         changed = bytearray(data)
         for _ in range(random.choice((1, 1, 2, 8))):
-            at = random.randrange(head if random.random() < 0.8 else len(data))
-            changed[at] = random.choice((changed[at] ^ 1 << random.randrange(8), 0, 255, random.randrange(256)))
+            offset = random.randrange(head if random.random() < 0.8 else len(data))
+            changed[offset] = random.choice(
+                (changed[offset] ^ 1 << random.randrange(8), 0, 255, random.randrange(256))
+            )
         if random.random() < 0.1:
             del changed[random.randrange(len(changed)) :]
         raw = mended(changed) if mend else bytes(changed)

@@ -118,9 +118,9 @@ def test_included_file_keeps_its_line_numbers(source: Path, tmp_path: Path) -> N
     source.write_text(SOURCE.replace("  twice v5\n", '.include "code.inc"\n  inner\n'))
     zrt = read_zrt(assemble(Source(source)))
     nops = {
-        zrt.code[at]: zrt.place_at(at)
-        for at in range(0, len(zrt.code), 4)
-        if zrt.code[at + 1 : at + 4] == b"\0\x80\xbf"
+        zrt.code[index]: zrt.place_at(index)
+        for index in range(0, len(zrt.code), 4)
+        if zrt.code[index + 1 : index + 4] == b"\0\x80\xbf"
     }
     line = source.read_text().splitlines().index("  inner") + 1
     assert nops[7] == f"code.inc:5 (doubled.s:{line})"

@@ -46,10 +46,10 @@ def spans(graph: OpGraph) -> dict[str, tuple[int, int]]:
     """First and last node that names each activation, counted the plain way."""
     names = [spec.name for spec in graph.by_role("activation")]
     touching = {
-        name: [at for at, node in enumerate(graph.nodes) if name in (*node.inputs, *node.outputs)]
+        name: [index for index, node in enumerate(graph.nodes) if name in (*node.inputs, *node.outputs)]
         for name in names
     }
-    return {name: (min(at), max(at)) for name, at in touching.items() if at}
+    return {name: (min(index), max(index)) for name, index in touching.items() if index}
 
 
 def overlap(a: BufferPlacement, b: BufferPlacement) -> bool:

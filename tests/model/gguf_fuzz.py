@@ -61,18 +61,18 @@ def unkind_number(rng: random.Random, data: bytearray) -> None:
     """Over a place that looks like a count or a length: 8 bytes holding a small number."""
     end = min(len(data) - 8, 8192)
     for _ in range(200):
-        at = rng.randrange(end)
-        if 0 < int.from_bytes(data[at : at + 8], "little") < 4096:
+        index = rng.randrange(end)
+        if 0 < int.from_bytes(data[index : index + 8], "little") < 4096:
             break
     width = rng.choice((4, 8))
-    value = rng.choice((*UNKIND, len(data), len(data) + 1, len(data) - at)) & ((1 << 8 * width) - 1)
-    data[at : at + width] = value.to_bytes(width, "little")
+    value = rng.choice((*UNKIND, len(data), len(data) + 1, len(data) - index)) & ((1 << 8 * width) - 1)
+    data[index : index + width] = value.to_bytes(width, "little")
 
 
 def unkind_counts(rng: random.Random, data: bytearray) -> None:
-    at = rng.choice((4, 8, 16))  # version, tensor count, key count
+    index = rng.choice((4, 8, 16))  # version, tensor count, key count
     value = rng.choice((*UNKIND, rng.randrange(1 << 12)))
-    data[at : at + 8] = value.to_bytes(8, "little")
+    data[index : index + 8] = value.to_bytes(8, "little")
 
 
 def splice(rng: random.Random, data: bytearray) -> None:
@@ -83,13 +83,13 @@ def splice(rng: random.Random, data: bytearray) -> None:
 
 
 def delete(rng: random.Random, data: bytearray) -> None:
-    at = rng.randrange(min(len(data), 8192))
-    del data[at : at + rng.randrange(1, 64)]
+    index = rng.randrange(min(len(data), 8192))
+    del data[index : index + rng.randrange(1, 64)]
 
 
 def noise(rng: random.Random, data: bytearray) -> None:
-    at = rng.randrange(4, min(len(data), 8192))
-    data[at : at + 32] = rng.randbytes(32)
+    index = rng.randrange(4, min(len(data), 8192))
+    data[index : index + 32] = rng.randbytes(32)
 
 
 MUTATIONS: tuple[Mutation, ...] = (

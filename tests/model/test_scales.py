@@ -22,8 +22,8 @@ PATTERNS = {"nan": 0x7E00, "inf": 0x7C00, "-inf": 0xFC00}
 def blocks_of(dtype: str, count: int) -> np.ndarray:
     """Any quants, scales of one."""
     raw = np.random.default_rng(7).integers(0, 256, (count, block_of(dtype)[1]), np.uint8)
-    for at in SCALES[dtype]:
-        raw[:, at : at + 2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    for index in SCALES[dtype]:
+        raw[:, index : index + 2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     return raw
 
 
@@ -44,9 +44,9 @@ def test_scale_offset_matches_gguf(dtype: str) -> None:
     kind = gguf.GGMLQuantizationType[dtype.upper()]
     raw = blocks_of(dtype, 5)
     assert np.isfinite(gguf.quants.dequantize(raw, kind)).all() and find_nonfinite("w", dtype, raw) is None
-    for at in SCALES[dtype]:
+    for index in SCALES[dtype]:
         bad = raw.copy()
-        bad[3, at : at + 2] = np.frombuffer(np.uint16(PATTERNS["inf"]).tobytes(), np.uint8)
+        bad[3, index : index + 2] = np.frombuffer(np.uint16(PATTERNS["inf"]).tobytes(), np.uint8)
         with np.errstate(invalid="ignore"):
             assert not np.isfinite(gguf.quants.dequantize(bad, kind)).all()
         result = find_nonfinite("w", dtype, bad)

@@ -123,11 +123,11 @@ class LastFirst(CpuBackend):
         variant = super().build(program, buffers)
         groups: list[list[BoundCall]] = [[]]
         calls = iter(variant.calls)
-        for at, step in enumerate(program.steps):
+        for index, step in enumerate(program.steps):
             if isinstance(step, Call):
                 groups[-1].append(next(calls))
                 continue
-            after = next((item for item in program.steps[at:] if isinstance(item, Call)), None)
+            after = next((item for item in program.steps[index:] if isinstance(item, Call)), None)
             if after is None or after.node.label != self._without:
                 groups.append([])
         return replace(variant, calls=tuple(call for group in groups for call in reversed(group)))

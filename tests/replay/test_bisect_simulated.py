@@ -60,8 +60,8 @@ def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
     assert "stopped for good" in result.where.finding and result.replays <= result.allowed
     emitted = emit_repro(log, result, tmp_path / "repro", simulated)
-    with LogReader(emitted.log) as alone:
-        (node,) = read_tape(alone).graphs[0].graph.nodes
+    with LogReader(emitted.log) as reader:
+        (node,) = read_tape(reader).graphs[0].graph.nodes
     assert node.label == "ffn_swiglu-0"
 
 

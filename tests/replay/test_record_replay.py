@@ -118,8 +118,8 @@ def test_changed_weight_or_model_is_rejected_by_name(tmp_path: Path) -> None:
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     tensor = gguf.tensors["blk.1.attn_q.weight"]
     content = bytearray(gguf.path.read_bytes())
-    at = bytes(content).index(tensor.data.tobytes())
-    content[at + 5] ^= 4
+    index = bytes(content).index(tensor.data.tobytes())
+    content[index + 5] ^= 4
     changed = tmp_path / "changed.gguf"
     changed.write_bytes(content)
     with pytest.raises(InputError) as refused:
@@ -165,8 +165,8 @@ def test_truncated_log_replays_its_complete_steps(tmp_path: Path) -> None:
 def test_log_damaged_before_its_end_is_rejected(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     whole = bytearray(path.read_bytes())
-    at = whole.rindex(b'"buffer":"request[slot].token_id"')
-    whole[at + 12] ^= 1
+    index = whole.rindex(b'"buffer":"request[slot].token_id"')
+    whole[index + 12] ^= 1
     path.write_bytes(whole)
     with pytest.raises(InputError, match=r"damaged and was skipped, and the missing data may be needed by a step"):
         replay(path, ORACLE)

@@ -140,7 +140,7 @@ def first_dwords(*words: int) -> Callable[[Zrt], Zrt]:
 def another_operation(zrt: Zrt) -> Zrt:
     """One bit of the first v_mul_f32: v_mul_i32_i24."""
     words = np.frombuffer(zrt.code, "<u4").copy()
-    first = next(at for at, word in enumerate(words) if word >> 25 == 8)  # VOP2 opcode 8
+    first = next(index for index, word in enumerate(words) if word >> 25 == 8)  # VOP2 opcode 8
     words[first] ^= 1 << 25
     return replace(zrt, code=words.tobytes())
 
@@ -182,8 +182,10 @@ def a_smaller_grid(packets: list[Any]) -> list[Any]:
 
 def arguments_after_dispatch(packets: list[Any]) -> list[Any]:
     """The last dispatch goes before the registers that point to its arguments."""
-    at = max(i for i, item in enumerate(packets) if isinstance(item, SetShReg) and item.register == Sh.USER_DATA_0)
-    packets[at], packets[at + 1] = packets[at + 1], packets[at]
+    index = max(
+        i for i, item in enumerate(packets) if isinstance(item, SetShReg) and item.register == Sh.USER_DATA_0
+    )
+    packets[index], packets[index + 1] = packets[index + 1], packets[index]
     return packets
 
 
@@ -196,10 +198,10 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
         def changed(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
             (step,) = [dispatch for dispatch in plan.dispatches if dispatch.code[0] == "swiglu"]
-            at = step.arguments_offset - plan.specs_offset
+            offset = step.arguments_offset - plan.specs_offset
             count = len(step.launch.buffers)
-            pointers = np.frombuffer(image, "<u8", count, at).tolist()
-            image[at : at + 8 * count] = np.array(change(pointers), "<u8").tobytes()
+            pointers = np.frombuffer(image, "<u8", count, offset).tolist()
+            image[offset : offset + 8 * count] = np.array(change(pointers), "<u8").tobytes()
             return bytes(image)
 
         patch.setattr(executable_builder.plan_block, "content", changed)

@@ -106,7 +106,7 @@ class CheckingRunner(FakeRunner):
                 self.held[copy.group, copy.target, index] = self.held[copy.group, copy.source, index]
         targets = plan.state_target[: plan.sequences].tolist()
         assert self.cache.rows is None or len(set(targets)) == len(targets)
-        spans = [np.flatnonzero(plan.sequence[: plan.tokens] == at) for at in range(plan.sequences)]
+        spans = [np.flatnonzero(plan.sequence[: plan.tokens] == index) for index in range(plan.sequences)]
         for at, span in enumerate(spans):
             self._read(plan, at, span)
         for at, span in enumerate(spans):
@@ -123,12 +123,12 @@ class CheckingRunner(FakeRunner):
         assert (tokens[first:] == plan.token_id[span]).all()
         return slot, first, prefixes(request.within.root, tokens.tolist())
 
-    def _page(self, group: int, slot: int, at: int) -> int:
-        page = int(self.tables[group][slot * self.per_slot + at // self.cache.page_tokens])
+    def _page(self, group: int, slot: int, index: int) -> int:
+        page = int(self.tables[group][slot * self.per_slot + index // self.cache.page_tokens])
         assert page != UNSET
         return page
 
-    def _read(self, plan: StepPlan, at: int, span: np.ndarray) -> None:
+    def _read(self, plan: StepPlan, position: int, span: np.ndarray) -> None:
         slot, first, known = self._who(plan, span)
         for group, spec in enumerate(self.cache.groups):
             start = max(0, first - spec.window + 1) if spec.window else 0
@@ -136,9 +136,9 @@ class CheckingRunner(FakeRunner):
                 key = group, self._page(group, slot, index), index % self.cache.page_tokens
                 assert self.held[key] == known[index]
         if self.cache.rows is not None:
-            assert self.states[int(plan.state_source[at])] == (known[first - 1] if first else 0)
+            assert self.states[int(plan.state_source[position])] == (known[first - 1] if first else 0)
 
-    def _write(self, plan: StepPlan, at: int, span: np.ndarray) -> None:
+    def _write(self, plan: StepPlan, position: int, span: np.ndarray) -> None:
         slot, first, known = self._who(plan, span)
         for group in range(len(self.cache.groups)):
             for index in range(first, len(known)):
@@ -146,5 +146,5 @@ class CheckingRunner(FakeRunner):
                 assert self.cache.pools[group].pool.private(page)
                 self.held[group, page, index % self.cache.page_tokens] = known[index]
         if self.cache.rows is not None:
-            assert plan.state_target[at] != ZERO
-            self.states[int(plan.state_target[at])] = known[-1]
+            assert plan.state_target[position] != ZERO
+            self.states[int(plan.state_target[position])] = known[-1]

@@ -190,10 +190,10 @@ class KvMachine(RuleBasedStateMachine):
         root = holding.within.root
         for group, (spec, table) in enumerate(zip(self.groups, holding.tables, strict=True)):
             first = max(0, computed - spec.window + 1) if spec.window else 0
-            for at in range(first, computed):
-                page = table[at // PAGE]
+            for index in range(first, computed):
+                page = table[index // PAGE]
                 assert page != UNSET
-                assert self.held[group, page, at % PAGE] == (root, tuple(sequence.tokens[: at + 1]))
+                assert self.held[group, page, index % PAGE] == (root, tuple(sequence.tokens[: index + 1]))
         want = (root, tuple(sequence.tokens[:computed])) if computed else (b"", ())
         assert self.states[source] == want
 
@@ -203,10 +203,10 @@ class KvMachine(RuleBasedStateMachine):
         assert target not in (ZERO, *others, *(capsule.state for capsule in self.kept))
         self.states[target] = (root, tuple(sequence.tokens[:end]))
         for group, table in enumerate(holding.tables):
-            for at in range(sequence.computed, end):
-                page = table[at // PAGE]
+            for index in range(sequence.computed, end):
+                page = table[index // PAGE]
                 assert self.cache.pools[group].pool.private(page)
-                self.held[group, page, at % PAGE] = (root, tuple(sequence.tokens[: at + 1]))
+                self.held[group, page, index % PAGE] = (root, tuple(sequence.tokens[: index + 1]))
 
     # --- what always holds
 
@@ -219,9 +219,9 @@ class KvMachine(RuleBasedStateMachine):
         for group, pool in enumerate(self.cache.pools):
             users = np.zeros(pool.pool.count, np.int32)
             for tables in [s.holding.tables for s in self.alive] + [c.tables for c in self.kept]:
-                mine = [page for page in tables[group] if page != UNSET]
-                assert len(set(mine)) == len(mine)
-                users[mine] += 1
+                pages = [page for page in tables[group] if page != UNSET]
+                assert len(set(pages)) == len(pages)
+                users[pages] += 1
             assert users.tolist() == pool.pool.users
         for entry in self.cache.prefix.entries():
             assert len(entry.digest) == DIGEST_BYTES

@@ -218,7 +218,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             pages=(quota,) * len(self.groups),
         )
         tenants = [*before[:tenant], changed, *before[tenant + 1 :]]
-        quotas = [pool.quota(at) for pool in self.cache.pools for at in range(4)]
+        quotas = [pool.quota(index) for pool in self.cache.pools for index in range(4)]
         try:
             future = self.scheduler.configure(tenants)
         except UsageError:
@@ -227,7 +227,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler.receive()
         if future.exception() is not None:
             assert self.scheduler.tenants == before
-            assert [pool.quota(at) for pool in self.cache.pools for at in range(4)] == quotas
+            assert [pool.quota(index) for pool in self.cache.pools for index in range(4)] == quotas
         else:
             assert self.scheduler.tenants == tenants
 

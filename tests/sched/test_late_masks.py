@@ -36,7 +36,7 @@ class MaskBench(Bench):
 
 
 def expected(prompt: int, count: int) -> list[int]:
-    return [drawn(3, 0, prompt + at) for at in range(count)]
+    return [drawn(3, 0, prompt + index) for index in range(count)]
 
 
 @pytest.mark.parametrize("rows", [0, 9])
@@ -263,7 +263,7 @@ def test_every_choice_has_a_mask_that_saw_its_own_tokens() -> None:
         if not b.s.live:
             break
     for choice, request in enumerate(choices):
-        assert b.made[number, choice] == [drawn(3, choice, 9 + at) for at in range(7)]
+        assert b.made[number, choice] == [drawn(3, choice, 9 + index) for index in range(7)]
         assert request.mask is not None and request.mask is not mask
 
 

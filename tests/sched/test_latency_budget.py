@@ -65,7 +65,7 @@ class Load:
 
     def submit(self, tenant: int, prompt: int, limit: int) -> int:
         self.count += 1
-        tokens = [self.count * 7 % 997 + at for at in range(prompt)]
+        tokens = [self.count * 7 % 997 + index for index in range(prompt)]
         sampling = Sampling(limit, seed=self.count)
         self.scheduler.submit(NewRequest(self.count, tenant, tokens, self.spaces[tenant], sampling))
         return self.count
@@ -189,8 +189,8 @@ def test_turns_lose_no_token() -> None:
     result = []
     for classes in (budgets(None), budgets(13)):
         load = Load([NIGHT, DESK], classes)
-        for at in range(8):
-            load.submit(at % 2, 20 + at, 30)
+        for index in range(8):
+            load.submit(index % 2, 20 + index, 30)
         tokens: dict[int, list[int]] = {}
         while (batch := load.scheduler.step()) is not None:
             for number, token in zip(batch.requests.tolist(), batch.tokens.tolist(), strict=True):

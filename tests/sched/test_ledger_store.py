@@ -290,10 +290,10 @@ def killed_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple
     with child(path, period_s) as process:
         time.sleep(life_s)
         process.kill()
-        at = time.monotonic()
+        start = time.monotonic()
         assert process.stdout is not None
         words = [line.split() for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
-    return [(word, int(number), float(when)) for word, number, when in words], at
+    return [(word, int(number), float(when)) for word, number, when in words], start
 
 
 @pytest.mark.rest

@@ -188,9 +188,9 @@ MACHINE_HASHES = (
 def quick_first(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
     """The first `quick` rows run by default, the others with the rest."""
     result = []
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         name = "-".join(str(getattr(item, "__name__", item)) for item in row[:-1])
-        result.append(pytest.param(*row, id=name, marks=[] if at < quick else [pytest.mark.rest]))
+        result.append(pytest.param(*row, id=name, marks=[] if index < quick else [pytest.mark.rest]))
     return result
 
 

@@ -107,7 +107,7 @@ def test_resumed_reader_misses_no_tokens(after_ms: int) -> None:
     b.step(2, ms=after_ms)
     b.s.resume(number)
     b.until_idle()
-    assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+    assert b.made[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
 
 
 def hold_between_plan_and_submission(b: Bench, number: int) -> None:
@@ -138,9 +138,9 @@ def test_token_of_a_planned_step_is_skipped_and_drawn_again(step: int, prompt: i
     assert min(len(b.made[number, 0]) for number in others) >= 4
     b.s.resume(slow)
     b.until_idle()
-    assert b.made[slow, 0] == [drawn(3, 0, prompt + at) for at in range(20)]
+    assert b.made[slow, 0] == [drawn(3, 0, prompt + index) for index in range(20)]
     for number in others:
-        assert b.made[number, 0] == [drawn(3, 0, 3 + at) for at in range(20)]
+        assert b.made[number, 0] == [drawn(3, 0, 3 + index) for index in range(20)]
     assert set(b.ended.values()) == {"length"}
 
 
@@ -153,7 +153,7 @@ def test_reader_that_stalls_and_resumes_before_submission_misses_nothing() -> No
         b.s.resume(number)
         b.step()
     b.until_idle()
-    assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+    assert b.made[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
 
 
 @pytest.mark.parametrize("steps", [1, 10, 100, 101])
@@ -165,7 +165,7 @@ def test_stalled_reader_is_kept_for_a_number_of_steps(steps: int) -> None:
     b.step(steps)
     b.s.resume(slow)
     b.until_idle()
-    result = [drawn(3, 0, 6 + at) for at in range(118)]
+    result = [drawn(3, 0, 6 + index) for index in range(118)]
     assert b.made[other, 0] == result
     assert b.made[slow, 0] == (result[:20] if steps <= 100 else result[:3])
     assert b.ended[slow, 0] == ("length" if steps <= 100 else "client_too_slow")
@@ -212,7 +212,7 @@ def test_choices_share_the_prompt_and_sample_independently(prompt: int, rows: in
     number = b.submit(0, range(prompt), 6, n=3)
     b.until_idle()
     for choice in range(3):
-        assert b.made[number, choice] == [drawn(3, choice, prompt + at) for at in range(6)]
+        assert b.made[number, choice] == [drawn(3, choice, prompt + index) for index in range(6)]
     full = (prompt - 1) // PAGE * PAGE if prompt > 1 else 0
     computed = b.s.ledger.usage("a")["prompt_tokens_computed"] if b.s.ledger else 0
     if rows == 0:
@@ -232,7 +232,7 @@ def test_cancelling_one_choice_keeps_the_others() -> None:
     b.s.cancel(number, "stop", choice=0)
     b.until_idle()
     assert b.ended == {(number, 0): "stop", (number, 1): "length"}
-    assert b.made[number, 1] == [drawn(3, 1, 5 + at) for at in range(9)]
+    assert b.made[number, 1] == [drawn(3, 1, 5 + index) for index in range(9)]
 
 
 # --- who waits long
@@ -245,8 +245,8 @@ def test_aged_lower_class_prompt_gets_an_eighth_of_the_step() -> None:
     b.step()  # its first chunk
     behind = b.request(1)
     computed = behind.computed
-    for at in range(40):  # prompts of a higher class, without end
-        b.submit(0, range(at, at + 100), 1)
+    for index in range(40):  # prompts of a higher class, without end
+        b.submit(0, range(index, index + 100), 1)
     b.step(3)
     assert behind.computed == computed
     b.step(ms=3 * 60_000)
@@ -260,14 +260,14 @@ def test_long_waiting_request_gets_freed_pages() -> None:
         b.submit(0, [1] * 8, 8)
     b.step(2)
     large = b.submit(1, range(40), 4)
-    for at in range(3000):
+    for index in range(3000):
         if len(b.s.live) < 5:
-            b.submit(0, [at % 7] * 8, 8)
+            b.submit(0, [index % 7] * 8, 8)
         b.step(ms=100)
         if (large, 0) in b.ended:
             break
     assert b.ended.get((large, 0)) == "length"
-    assert at * 0.1 < 10 + 60  # seconds: a band, and what small ones take to end
+    assert index * 0.1 < 10 + 60  # seconds: a band, and what small ones take to end
 
 
 # --- sessions and the cache
@@ -280,8 +280,8 @@ def test_session_pages_are_kept_for_the_next_turn() -> None:
     for b in (kept, lost):
         first = b.submit(0, range(12), 4, session=7)
         b.until_idle()
-        for at in range(3):
-            b.submit(1, range(100 * at, 100 * at + 50), 2)
+        for index in range(3):
+            b.submit(1, range(100 * index, 100 * index + 50), 2)
             b.until_idle()
         history = [*range(12), *b.made[first, 0]]
         second = b.submit(0, [*history, 5], 2, session=7)
@@ -324,8 +324,8 @@ def test_state_is_checkpointed_where_prompts_diverge() -> None:
     b = Bench([Tenant("a")], rows=20, checkpoint_tokens=4096)
     shared = list(range(20))
     cached = []
-    for at in range(3):
-        number = b.submit(0, [*shared, *range(100 * at + 100, 100 * at + 113)], 2)
+    for index in range(3):
+        number = b.submit(0, [*shared, *range(100 * index + 100, 100 * index + 113)], 2)
         b.step()
         cached.append(b.request(number).cached)
         b.until_idle()
@@ -368,7 +368,7 @@ def test_contradictory_quotas_are_rejected_unchanged_with_the_limit() -> None:
 
 def test_lowered_quotas_apply_immediately_and_new_tenants_are_appended() -> None:
     b = Bench([Tenant("a")], pages=64)
-    numbers = [b.submit(0, [at] * 6, 20) for at in range(4)]
+    numbers = [b.submit(0, [index] * 6, 20) for index in range(4)]
     b.step(3)
     b.s.configure([Tenant("a", slots_max=1, pages=(PageQuota(0, 7),)), Tenant("new", weight=2.0)])
     b.s.receive()
@@ -377,7 +377,7 @@ def test_lowered_quotas_apply_immediately_and_new_tenants_are_appended() -> None
     other = b.submit(1, [1] * 6, 20)
     b.until_idle()
     for number in [*numbers, other]:
-        assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+        assert b.made[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
 
 
 def test_request_that_never_fits_is_rejected_with_the_limit() -> None:
@@ -420,20 +420,20 @@ def test_rate_limit_delays_and_reports_until_when() -> None:
 
 def test_request_that_hangs_the_device_fails_alone() -> None:
     b = Bench([Tenant("a")])
-    good = [b.submit(0, [at] * 5, 12) for at in range(2)]
+    good = [b.submit(0, [index] * 5, 12) for index in range(2)]
     b.step(2)
     bad = b.submit(0, [7] * 5, 12)
     b.runner.poisoned.add(bad)
     b.until_idle()
     assert b.ended[bad, 0] == "device_hang"
     for number in good:
-        assert b.made[number, 0] == [drawn(3, 0, 5 + at) for at in range(12)]
+        assert b.made[number, 0] == [drawn(3, 0, 5 + index) for index in range(12)]
     assert b.s.counts.failed_steps == 3
 
 
 def test_lost_device_fails_every_request_with_reason() -> None:
     b = Bench([Tenant("a")])
-    numbers = [b.submit(0, [at] * 5, 12) for at in range(6)]
+    numbers = [b.submit(0, [index] * 5, 12) for index in range(6)]
     b.step(2)
     b.runner.fails, b.runner.reopens = 1, False
     with pytest.raises(Exception, match="did not come back"):

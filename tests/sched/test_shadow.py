@@ -19,10 +19,10 @@ PAGE, SLOTS, CTX = 4, 3, 32
 def plan(*sequences: tuple[int, int, list[int], bool], **more: Any) -> Any:
     """Of each sequence: slot, first position, its tokens, whether a token is drawn behind them."""
     token_id, position, slot, sequence, logit_row = [], [], [], [], []
-    for ordinal, (at, first, tokens, draws) in enumerate(sequences):
+    for ordinal, (index, first, tokens, draws) in enumerate(sequences):
         token_id += tokens
         position += range(first, first + len(tokens))
-        slot += [at] * len(tokens)
+        slot += [index] * len(tokens)
         sequence += [ordinal] * len(tokens)
         if draws:
             logit_row.append(len(token_id) - 1)
@@ -47,7 +47,7 @@ class Lab:
         self.bind(0, 1, epoch=1)
         self.bind(1, 2, epoch=1)
         for number in (1, 2):
-            self.device.arrive(number, [number * 10 + at for at in range(6)], start=number)
+            self.device.arrive(number, [number * 10 + index for index in range(6)], start=number)
 
     def bind(self, slot: int, request: int, *, epoch: int, **fields: Any) -> None:
         row = self.records[slot]
@@ -188,7 +188,7 @@ def test_wrong_penalty_rows_are_reported() -> None:
     lab = Lab()
     for slot, request in ((0, 1), (1, 2)):
         lab.bind(slot, request, epoch=1, flags=SlotFlag.PENALTIES, penalty_row=slot)
-    prompts = {slot: np.array([(slot + 1) * 10 + at for at in range(6)]) for slot in (0, 1)}
+    prompts = {slot: np.array([(slot + 1) * 10 + index for index in range(6)]) for slot in (0, 1)}
     assert lab.run(lab.first(counts_of=prompts)) == []
     lab.bind(1, 2, epoch=1, penalty_row=0)
     only(lab.run(lab.second(bound=[1], counts_of={1: prompts[1]})), "penalty row 0 counts other tokens")

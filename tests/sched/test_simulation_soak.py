@@ -37,8 +37,8 @@ def traffic(random: np.random.Generator, count: int) -> list[Arrival]:
     tenants, prompts = random.integers(0, len(TENANTS), count), random.integers(1, 60, count)
     outputs, texts = answers(random, count), random.integers(0, 40, count)
     return [
-        Arrival(at, TENANTS[tenant].name, prompt, output, prefix=f"{text % 4}" if text < 20 else "")
-        for at, tenant, prompt, output, text in zip(
+        Arrival(index, TENANTS[tenant].name, prompt, output, prefix=f"{text % 4}" if text < 20 else "")
+        for index, tenant, prompt, output, text in zip(
             ats.tolist(), tenants.tolist(), prompts.tolist(), outputs.tolist(), texts.tolist(), strict=True
         )
     ]

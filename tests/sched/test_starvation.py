@@ -31,7 +31,7 @@ class Engine:
 
     def submit(self, tenant: int, prompt: int, limit: int) -> int:
         self.count += 1
-        tokens = [self.count * 7 % 997 + at for at in range(prompt)]
+        tokens = [self.count * 7 % 997 + index for index in range(prompt)]
         self.scheduler.submit(NewRequest(self.count, tenant, tokens, self.spaces[tenant], Sampling(limit)))
         return self.count
 

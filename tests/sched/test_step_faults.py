@@ -96,7 +96,7 @@ class House:
     def ask(
         self, number: int, *, prompt: int = 9, limit: int = 8, tenant: int = 1, n: int = 1, **more: Any
     ) -> None:
-        tokens = [(number * 31 + at * 7) % 1000 for at in range(prompt)]
+        tokens = [(number * 31 + index * 7) % 1000 for index in range(prompt)]
         sampling = Sampling(max_tokens=limit, seed=number, n=n, ignore_eos=True)
         assert self.device.shadow is not None
         self.device.shadow.arrive(number, tokens, start=tenant, choices=n)
@@ -134,7 +134,7 @@ class House:
         """It has every token that it would have alone, once."""
         prompt, sampling = self.asked[number]
         for choice in range(sampling.n):
-            drawn_tokens = [drawn_token(number, choice, prompt + at) for at in range(sampling.max_tokens)]
+            drawn_tokens = [drawn_token(number, choice, prompt + index) for index in range(sampling.max_tokens)]
             assert self.got[number, choice] == drawn_tokens, (number, choice)
             assert self.ended[number, choice] == "length"
 

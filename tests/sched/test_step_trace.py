@@ -29,14 +29,16 @@ def traced(rows: list[list[tuple[int, int, int]]], *, steps: int = 64) -> StepTr
     """A step a row, each a millisecond of two: (request, tenant, state) of each slot, its epoch the request's."""
     trace, plan = StepTrace(["ada", "bob"], 2, ["full"], steps=steps), StepPlan(8, 2, 1)
     slots = np.zeros(2, RECORD)
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         slots["request"], slots["tenant"], states = zip(*row, strict=True)
         slots["epoch"] = slots["request"]
         decodes, prompts = ([slot for slot in (0, 1) if states[slot] == phase] for phase in (DECODE, PREFILL))
         plan.decodes, plan.tokens = len(decodes), len(decodes) + len(prompts)
         plan.slot[: plan.tokens] = decodes + prompts
-        start = 10**9 + 2 * at * MS
-        trace.record(plan, slots, StepNumbers(start, start + MS, 5, 1, 1, 2, 0), [0, at // 2, 1], [7 - at], [0])
+        start = 10**9 + 2 * index * MS
+        trace.record(
+            plan, slots, StepNumbers(start, start + MS, 5, 1, 1, 2, 0), [0, index // 2, 1], [7 - index], [0]
+        )
     return trace
 
 
@@ -140,8 +142,8 @@ def test_last_steps_form_a_valid_timeline() -> None:
 
 def test_request_is_a_span_named_by_the_client_id() -> None:
     trace = traced(ROWS)
-    for at, what in ((0, "arrive"), (2, "admit"), (5, "end")):
-        trace.event(10**9 + at * MS, what, 1)
+    for index, what in ((0, "arrive"), (2, "admit"), (5, "end")):
+        trace.event(10**9 + index * MS, what, 1)
     events = list(chrome_events(trace, lambda number: "req-a" if number == 1 else ""))
     spans = [(e["ph"], e["name"], e["ts"]) for e in events if e.get("cat") == "request"]
     assert spans == [

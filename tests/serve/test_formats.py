@@ -57,8 +57,8 @@ def test_transcript_parses_the_same_whole_and_by_character(case: Transcript) -> 
 
 @given(st.sampled_from(TRANSCRIPTS), st.data())
 def test_chunking_does_not_change_the_parsed_transcript(case: Transcript, data: st.DataObject) -> None:
-    at = sorted(data.draw(st.lists(st.integers(0, len(case.text)))))
-    pieces = [case.text[first:last] for first, last in zip([0, *at], [*at, len(case.text)], strict=True)]
+    index = sorted(data.draw(st.lists(st.integers(0, len(case.text)))))
+    pieces = [case.text[first:last] for first, last in zip([0, *index], [*index, len(case.text)], strict=True)]
     assert parsed(case, pieces) == parsed(case, [case.text])
 
 

@@ -48,7 +48,7 @@ def own() -> Iterator[Serving]:
 async def mix(url: str, asks: list[Ask]) -> list[list[Answer] | BaseException]:
     """All at once, every other one streamed."""
     async with client_of(url) as client:
-        tasks = [asked(client, ask, stream=bool(at % 2)) for at, ask in enumerate(asks)]
+        tasks = [asked(client, ask, stream=bool(index % 2)) for index, ask in enumerate(asks)]
         return list(await asyncio.gather(*tasks, return_exceptions=True))
 
 

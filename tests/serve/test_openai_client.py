@@ -243,10 +243,10 @@ def test_answers_match_generate(client: openai.OpenAI) -> None:
         for chunk in client.completions.create(**asked(prompt, sampling), stream=True):
             for choice in chunk.choices:
                 tokens[choice.index] += choice.model_extra["token_ids"]  # type: ignore[index]
-        for at, completion in enumerate(completions):
-            assert result.choices[at].text == completion.text
-            assert result.choices[at].model_extra["token_ids"] == list(completion.token_ids) == tokens[at]  # type: ignore[index]
-            assert result.choices[at].finish_reason == completion.finish_reason
+        for index, completion in enumerate(completions):
+            assert result.choices[index].text == completion.text
+            assert result.choices[index].model_extra["token_ids"] == list(completion.token_ids) == tokens[index]  # type: ignore[index]
+            assert result.choices[index].finish_reason == completion.finish_reason
 
 
 SCHEMA: Any = {

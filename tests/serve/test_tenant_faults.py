@@ -134,8 +134,8 @@ async def crawl(serving: Serving) -> None:
         host, port = serving.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         with suppress(OSError):
-            for at in range(len(whole)):
-                writer.write(whole[at : at + 1])
+            for index in range(len(whole)):
+                writer.write(whole[index : index + 1])
                 await writer.drain()
                 await asyncio.sleep(0.02)
         writer.close()

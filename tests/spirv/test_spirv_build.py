@@ -66,8 +66,8 @@ def test_float_modes_add_capabilities_and_32_bit_execution_modes() -> None:
     order = [instruction.opcode for instruction in module.instructions]
     last = max(i for i, opcode in enumerate(order) if opcode == Opcode.Capability)
     assert set(order[: last + 1]) == {Opcode.Capability}
-    at = [i for i, opcode in enumerate(order) if opcode == Opcode.ExecutionMode]
-    assert at == list(range(at[0], at[0] + len(at))) and order[at[0] - 1] == Opcode.EntryPoint
+    offset = [i for i, opcode in enumerate(order) if opcode == Opcode.ExecutionMode]
+    assert offset == list(range(offset[0], offset[0] + len(offset))) and order[offset[0] - 1] == Opcode.EntryPoint
 
 
 def test_unknown_mode_is_reported() -> None:

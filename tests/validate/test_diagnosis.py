@@ -95,7 +95,7 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
         patient = ("--timeout", "60")  # a card's two seconds are short on a machine that tests keep busy
         assert main([*own, *tokens, *given, *patient, "--no-cache"]) == 1
         lines = capsys.readouterr().out.splitlines()
-        begin = next(at for at, line in enumerate(lines) if line.startswith("first bad  "))
+        begin = next(index for index, line in enumerate(lines) if line.startswith("first bad  "))
         assert lines[-1].startswith("FAIL  ") and lines[-2].startswith("repro      zinc-rt validate ")
         digest: Digest = {"all": "\n".join(lines)}
         for line in lines[begin:-1]:
@@ -135,8 +135,8 @@ THREE = ("--tiers", "t1,t2,t_cpu")
 SCALED = instead("attn_norm-1", eps=1e-2)
 
 
-def wrong_at(at: str) -> Plant:
-    return element(at, 2, 17, lambda value: value + 1)
+def wrong_at(label: str) -> Plant:
+    return element(label, 2, 17, lambda value: value + 1)
 
 
 # --- one tier of three --------------------------------------------------------------------------------------
@@ -299,9 +299,9 @@ def test_non_finite_golden_never_passes(array: str, value: float, told: Told, qw
 @pytest.mark.rest
 def test_rule_violation_of_a_kernel_is_suspected_before_differences(told: Told) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
-    output = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
+    output = told({"t1": later}, "--tiers", "t1,t_cpu", findings=[FINDING])
     assert output["suspect"].endswith("suspect kernel swiglu, swiglu.s:21") and "means" not in output
-    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[EARLY])
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", findings=[EARLY])
     assert "a barrier is missing before the load" in output["means"]
 
 
@@ -377,8 +377,8 @@ def test_bad_scale_in_the_file_is_reported_with_its_block(
     name, whole = "blk.1.attn_v.weight", read_gguf(qwen3)
     tensor = whole.tensors[name]
     raw = bytearray(Path(qwen3).read_bytes())
-    at = raw.find(tensor.data.tobytes()) + 5 * block_of(tensor.dtype)[1] + SCALES[tensor.dtype][0]
-    raw[at : at + 2] = pattern.to_bytes(2, "little")
+    offset = raw.find(tensor.data.tobytes()) + 5 * block_of(tensor.dtype)[1] + SCALES[tensor.dtype][0]
+    raw[offset : offset + 2] = pattern.to_bytes(2, "little")
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(raw)
     output = told({"t1": SOUND}, "--model", str(path), "--tiers", "t1,t_cpu")
@@ -391,7 +391,7 @@ def test_bad_scale_in_the_file_is_reported_with_its_block(
 
 
 def test_sanitizer_finding_is_printed_with_kernel_and_line(told: Told) -> None:
-    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", findings=[FINDING])
     assert output["suspect"].endswith("suspect kernel swiglu, swiglu.s:21")
     assert output["next"].startswith("zinc-rt isa lint ") and output["next"].endswith("gfx1201/built/swiglu.zrt")
     assert Path(shlex.split(output["next"])[-1]).is_file()
@@ -432,8 +432,8 @@ def test_simulated_device_finding_is_reported_with_location(
 
 
 def test_many_findings_are_summarised_with_a_count(told: Told) -> None:
-    many = [Finding("race", f"the packet at {at} reads what is being written") for at in range(9)]
-    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=many)
+    many = [Finding("race", f"the packet at {index} reads what is being written") for index in range(9)]
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", findings=many)
     assert output["all"].count("fail  sanitizer: race") == 5 and "and 4 more findings" in output["all"]
     assert output["sanitizer"].startswith("9 findings, first race: the packet at 0")
     assert output["next"] == "zinc-rt pm4-test --device sim"
@@ -441,6 +441,6 @@ def test_many_findings_are_summarised_with_a_count(told: Told) -> None:
 
 @pytest.mark.rest
 def test_verdict_names_its_dependencies_on_assumptions(told: Told) -> None:
-    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", findings=[FINDING])
     names = "function_bits, chip/*/firmware, kernel/7.0/userq_hardened"
     assert output["all"].endswith(f", depends on 3 unverified assumptions: {names}")

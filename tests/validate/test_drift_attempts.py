@@ -54,7 +54,7 @@ def one_token(program: LoweredGraph) -> bool:
     return not several_tokens(program)
 
 
-def part_scaled(at: str, first: int, last: int, factor: float, *, decode: bool = False) -> Plant:
+def part_scaled(label: str, first: int, last: int, factor: float, *, decode: bool = False) -> Plant:
     """Some columns of a value, one head say, times a factor."""
 
     def scaled(array: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def part_scaled(at: str, first: int, last: int, factor: float, *, decode: bool =
         array.reshape(len(array), -1)[:, first:last] *= np.float32(factor)
         return array
 
-    return result(at, scaled, "MATMUL", only=one_token if decode else lambda program: True)
+    return result(label, scaled, "MATMUL", only=one_token if decode else lambda program: True)
 
 
 def attempts() -> Iterator[Attempt]:

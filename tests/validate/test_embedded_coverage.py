@@ -66,13 +66,13 @@ def swapped(first: str, second: str) -> Rewrite:
     return rewrite
 
 
-def coded(at: str, op: str, change: Callable[..., Any]) -> Plant:
+def coded(label: str, op: str, change: Callable[..., Any]) -> Plant:
     """The node's result is `change(result, operands)`."""
 
     def wrapped(code: Code) -> Code:
         return lambda math, *operands, **own: change(code(math, *operands, **own), operands)
 
-    return Plant(at, op, code=wrapped)
+    return Plant(label, op, code=wrapped)
 
 
 def ties_from_the_other_end(routed: Any, operands: Any) -> Any:
@@ -83,7 +83,7 @@ def ties_from_the_other_end(routed: Any, operands: Any) -> Any:
     return logits, order.astype(ids.dtype), weights
 
 
-def in_whole_tiles(at: str, width: int = 256) -> Plant:
+def in_whole_tiles(label: str, width: int = 256) -> Plant:
     """A projection that leaves out what its last, partial tile would add."""
 
     def wrapped(code: Code) -> Code:
@@ -93,7 +93,7 @@ def in_whole_tiles(at: str, width: int = 256) -> Plant:
 
         return run_it
 
-    return Plant(at, "MATMUL", code=wrapped)
+    return Plant(label, "MATMUL", code=wrapped)
 
 
 def ungated(value: Any, operands: Any) -> Any:

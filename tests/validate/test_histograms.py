@@ -67,7 +67,7 @@ def test_differences_and_ulps_match_known_values() -> None:
     want = np.array([[1.0, 2.0, 0.0, 5.0, 7.0]], np.float32)
     got = np.array([[np.nextafter(np.float32(1), np.float32(2)), 1.5, -0.0, np.nan, 7.0]], np.float32)
     result = value_histogram(got, want)
-    named = {bins.signed_name(at): count for at, count in enumerate(result.differences) if count}
+    named = {bins.signed_name(index): count for index, count in enumerate(result.differences) if count}
     assert named == {"-2^-1..-2^0": 1, "0": 2, "2^-23..2^-22": 1, "not finite": 1}
     assert result.total == 5 and result.nonfinite == 1 and result.max_abs == 0.5 and not result.equal_bits
     assert result.ulps[:2] == (2, 1) and sum(result.ulps) == 4

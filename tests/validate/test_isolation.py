@@ -77,14 +77,14 @@ def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
 
 
-def other_draw(change: Callable[[Drawn], None], at: int) -> Any:
+def other_draw(change: Callable[[Drawn], None], index: int) -> Any:
     """ModelRunner.collect, whose result is changed in the step of that number."""
     real, steps = ModelRunner.collect, [0]
 
     def collect(self: ModelRunner, running: Any) -> Drawn:
         drawn = real(self, running)
         steps[0] += bool(len(drawn.tokens))
-        if steps[0] == at and len(drawn.tokens):
+        if steps[0] == index and len(drawn.tokens):
             change(drawn)
         return drawn
 

@@ -26,10 +26,10 @@ def story(*steps: list[tuple[Who, int, int, int]]) -> MixStory:
     for step in steps:
         who: list[Who] = [(0, 0)] * 8
         slot, sequence, position = [], [], []
-        for ordinal, (item, at, first, last) in enumerate(step):
-            who[at] = item
+        for ordinal, (item, index, first, last) in enumerate(step):
+            who[index] = item
             count = last - first
-            slot += [at] * count
+            slot += [index] * count
             sequence += [ordinal] * count
             position += range(first, last)
         story.step(who, np.array(slot), np.array(sequence), np.array(position))

@@ -53,25 +53,41 @@ def nan(value: np.float32) -> float:
 def cases() -> list[Case]:
     result = []
     for model, layers in (("qwen3-q", (0, 1, 2)), ("qwen35moe-q", (0, 2, 3)), ("gemma4-q", (0, 3, 5))):
-        for at in layers:
-            norm, out = f"attn_norm-{at}", f"l_out-{at}"
-            sharing = (5,) if (model, at) == ("gemma4-q", 3) else ()
-            result.append(Case("wrong rms eps", model, at, norm, instead(norm, eps=1e-5), sharing))
-            result.append(Case("one ulp", model, at, out, element(out, 2, 17, one_ulp_up)))
-            result.append(Case("an output NaN", model, at, out, element(out, 4, 255, nan)))
-    for at in (0, 1, 2):
+        for layer in layers:
+            norm, out = f"attn_norm-{layer}", f"l_out-{layer}"
+            sharing = (5,) if (model, layer) == ("gemma4-q", 3) else ()
+            result.append(Case("wrong rms eps", model, layer, norm, instead(norm, eps=1e-5), sharing))
+            result.append(Case("one ulp", model, layer, out, element(out, 2, 17, one_ulp_up)))
+            result.append(Case("an output NaN", model, layer, out, element(out, 4, 255, nan)))
+    for index in (0, 1, 2):
         result += [
-            Case("dropped KV write", "qwen3-q", at, f"kqv_out-{at}", written_nowhere(f"kv_write-{at}")),
-            Case("one position late", "qwen3-q", at, f"Kcur-{at}", one_position_late(f"Kcur-{at}")),
-            Case("flipped bit", "qwen3-q", at, f"Vcur-{at}", bit_flipped(f"model.attn.v_weight[{at}]", 40, 1)),
-            Case("stale buffer", "qwen3-q", at, f"ffn_swiglu-{at}", left_out(f"ffn_swiglu-{at}")),
+            Case("dropped KV write", "qwen3-q", index, f"kqv_out-{index}", written_nowhere(f"kv_write-{index}")),
+            Case("one position late", "qwen3-q", index, f"Kcur-{index}", one_position_late(f"Kcur-{index}")),
+            Case(
+                "flipped bit",
+                "qwen3-q",
+                index,
+                f"Vcur-{index}",
+                bit_flipped(f"model.attn.v_weight[{index}]", 40, 1),
+            ),
+            Case("stale buffer", "qwen3-q", index, f"ffn_swiglu-{index}", left_out(f"ffn_swiglu-{index}")),
         ]
-    for at in (0, 1, 3):
+    for index in (0, 1, 3):
         moe = [
             Case(
-                "swapped experts", "qwen35moe-q", at, f"ffn_moe_topk-{at}", experts_swapped(f"ffn_moe_logits-{at}")
+                "swapped experts",
+                "qwen35moe-q",
+                index,
+                f"ffn_moe_topk-{index}",
+                experts_swapped(f"ffn_moe_logits-{index}"),
             ),
-            Case("stale buffer", "qwen35moe-q", at, f"ffn_moe_swiglu-{at}", left_out(f"ffn_moe_swiglu-{at}")),
+            Case(
+                "stale buffer",
+                "qwen35moe-q",
+                index,
+                f"ffn_moe_swiglu-{index}",
+                left_out(f"ffn_moe_swiglu-{index}"),
+            ),
         ]
         result += moe
     shifted = table_shifted("constant.rope.cos", "constant.rope.sin")

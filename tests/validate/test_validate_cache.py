@@ -231,9 +231,9 @@ def test_any_flipped_byte_is_a_cache_miss(empty_cache: Path, slow_counts: Counts
     path = empty_cache / "key.npz"
     data = path.read_bytes()
     rng = np.random.default_rng(0)
-    for at in rng.choice(len(data), min(len(data), slow_counts(400, len(data))), replace=False):
+    for index in rng.choice(len(data), min(len(data), slow_counts(400, len(data))), replace=False):
         torn = bytearray(data)
-        torn[at] ^= 1 << int(rng.integers(8))
+        torn[index] ^= 1 << int(rng.integers(8))
         path.write_bytes(torn)
         cache.load("key")  # None, or what a byte that nothing reads left alone
 

@@ -17,8 +17,8 @@ FLOOR = CHART_HEIGHT - MARGIN_BOTTOM
 def layers(*errors: float) -> list[CheckResult]:
     limit = Limit(max_abs=1e-3)
     return [
-        CheckResult(f"m/t1/l_out-{at}", "layer", "pass", "t1", "g.npz", measure=apart(error), limit=limit)
-        for at, error in enumerate(errors)
+        CheckResult(f"m/t1/l_out-{index}", "layer", "pass", "t1", "g.npz", measure=apart(error), limit=limit)
+        for index, error in enumerate(errors)
     ]
 
 

@@ -56,8 +56,8 @@ def _sample(values: list[list[float]], rows: int, width: int) -> Sample | None:
     tokens, dims = _shown_indices(rows), _shown_indices(width)
     if len(values) != len(tokens) or any(len(row) != len(dims) for row in values):
         return None
-    at = np.array([(token, dim) for token in tokens for dim in dims])
-    return Sample(at, np.array(values, np.float64).reshape(-1), rows, DIGITS)
+    index = np.array([(token, dim) for token in tokens for dim in dims])
+    return Sample(index, np.array(values, np.float64).reshape(-1), rows, DIGITS)
 
 
 def _shown_indices(count: int) -> list[int]:

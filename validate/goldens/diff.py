@@ -59,8 +59,8 @@ def diff_goldens(got: Golden, want: Golden, *, repro: str = "") -> GoldenDiffere
         return GoldenDifference(results, matrix(subject.model, []), limit.bits)
     results += _arrays(subject, got, want)
     if limit.bits:
-        mine = digests_of(got)
-        in_order = {label: mine[label] for label in sorted(mine, key=_depth)}
+        digests = digests_of(got)
+        in_order = {label: digests[label] for label in sorted(digests, key=_depth)}
         results.append(digests_check(subject, in_order, digests_of(want)))
     both = matrix(subject.model, [source_of_golden(got), source_of_golden(want)])
     return GoldenDifference(results, both, limit.bits)
@@ -97,8 +97,8 @@ def _prompt(subject: CheckedPair, got: Golden, want: Golden) -> CheckResult:
     same = np.array_equal(got.ids, want.ids)
     bad: dict[str, object] = {}
     if not same:
-        at = next((at for at, (a, b) in enumerate(zip(got.ids, want.ids, strict=False)) if a != b), None)
-        bad = {"token": min(len(got.ids), len(want.ids)) if at is None else at}
+        index = next((index for index, (a, b) in enumerate(zip(got.ids, want.ids, strict=False)) if a != b), None)
+        bad = {"token": min(len(got.ids), len(want.ids)) if index is None else index}
     return subject.result(
         "ids",
         "prompt",
@@ -119,13 +119,13 @@ def _arrays(subject: CheckedPair, got: Golden, want: Golden) -> Iterator[CheckRe
             yield subject.skip(label, kind, f"{lacks.path.name} does not contain it")
             continue
         a, b = mine[label], theirs[label]
-        at = np.intersect1d(a.positions, b.positions)
+        index = np.intersect1d(a.positions, b.positions)
         if label == "greedy_logits":
-            at = at[: _common(got, want)]
-        if not len(at):
+            index = index[: _common(got, want)]
+        if not len(index):
             yield subject.skip(label, kind, "no position in common")
             continue
-        x, y = (item.values[np.searchsorted(item.positions, at)].reshape(len(at), -1) for item in (a, b))
+        x, y = (item.values[np.searchsorted(item.positions, index)].reshape(len(index), -1) for item in (a, b))
         limit = SAME_CHOICE if kind == "experts" else subject.limit
         limit = at_scale(limit, y) if kind in ("layer", "node") else limit
         measured = compare(x, y, limit)
@@ -134,7 +134,7 @@ def _arrays(subject: CheckedPair, got: Golden, want: Golden) -> Iterator[CheckRe
             continue
         bad = dict(measured.first_bad)
         if "token" in bad:
-            bad["token"] = int(at[bad["token"]])
+            bad["token"] = int(index[bad["token"]])
         agreed = agreement(x, y) if kind in ("logits", "decode") and x.shape == y.shape else None
         yield subject.result(
             label, kind, passed=measured.within, measure=ValueMeasure(measured, agreed), limit=limit, first_bad=bad
@@ -177,7 +177,7 @@ def _common(a: Golden, b: Golden) -> int:
             strict=False,
         )
     )
-    return next((at for at, (x, y) in enumerate(pairs) if x != y), len(pairs))
+    return next((index for index, (x, y) in enumerate(pairs) if x != y), len(pairs))
 
 
 def _depth(label: str) -> tuple[int, bool]:

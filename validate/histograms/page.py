@@ -111,7 +111,7 @@ def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool 
 
 
 def _doubling_chart(counts: Sequence[int]) -> BarChart:
-    last = max((at for at, count in enumerate(counts) if count), default=0)
+    last = max((index for index, count in enumerate(counts) if count), default=0)
     return _chart(counts[: last + 1], 18, 60, bins.doubling_name)
 
 
@@ -120,10 +120,10 @@ def _kl_chart(pair: LogitPair) -> BarChart:
     top = max((kl for kl in pair.kl if math.isfinite(kl)), default=0.0) or 1.0
     width = max(2, min(18, 600 // max(1, len(pair.kl))))
     bars = []
-    for at, (position, kl) in enumerate(zip(pair.positions, pair.kl, strict=True)):
+    for index, (position, kl) in enumerate(zip(pair.positions, pair.kl, strict=True)):
         tall = round(60 * kl / top, 1) if math.isfinite(kl) else 60
         kind = "value" if math.isfinite(kl) else "nonfinite"
-        bars.append(Bar(at * width, 60 - tall, width - 1, tall, kind, f"position {position}: {kl:.2e}"))
+        bars.append(Bar(index * width, 60 - tall, width - 1, tall, kind, f"position {position}: {kl:.2e}"))
     return BarChart(tuple(bars), max(1, len(bars) * width), 60)
 
 

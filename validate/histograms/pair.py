@@ -90,15 +90,15 @@ def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> Log
         if label in got.layers
     }
     limit = want.prompt + _common(got.after, want.after)
-    at = np.intersect1d(got.positions[got.positions < limit], want.positions[want.positions < limit])
-    if not len(at) or got.logits.shape[-1] != want.logits.shape[-1]:
+    index = np.intersect1d(got.positions[got.positions < limit], want.positions[want.positions < limit])
+    if not len(index) or got.logits.shape[-1] != want.logits.shape[-1]:
         return LogitPair(got.name, want.name, same_bits, layers=layers)
-    a, b = (item.logits[np.searchsorted(item.positions, at)] for item in (got, want))
+    a, b = (item.logits[np.searchsorted(item.positions, index)] for item in (got, want))
     return LogitPair(
         got.name,
         want.name,
         same_bits,
-        positions=tuple(map(int, at)),
+        positions=tuple(map(int, index)),
         logits=value_histogram(a, b),
         ranks=rank_changes(a, b),
         top1=int(np.count_nonzero(a.argmax(axis=-1) == b.argmax(axis=-1))),
@@ -140,13 +140,13 @@ def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     """Return the number of leading tokens that are equal."""
-    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _rows(
     got: tuple[np.ndarray, np.ndarray], want: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return both arrays' rows of the positions that both have."""
-    at = np.intersect1d(got[0], want[0])
-    a, b = (values[np.searchsorted(positions, at)] for positions, values in (got, want))
-    return a.reshape(len(at), -1), b.reshape(len(at), -1)
+    index = np.intersect1d(got[0], want[0])
+    a, b = (values[np.searchsorted(positions, index)] for positions, values in (got, want))
+    return a.reshape(len(index), -1), b.reshape(len(index), -1)

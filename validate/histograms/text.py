@@ -39,7 +39,7 @@ def _row(pair: LogitPair, logits: ValueHistogram) -> list[str]:
         *first,
         f"{logits.zero / logits.total:.1%}",
         f"{logits.max_abs:.1e}",
-        f"< 2^{max((at for at, count in enumerate(logits.ulps) if count), default=0)}",
+        f"< 2^{max((index for index, count in enumerate(logits.ulps) if count), default=0)}",
         f"{moved / sum(pair.ranks):.1%}",
         *_agreement(pair),
     ]
@@ -55,7 +55,7 @@ def spread_text(differences: Sequence[int]) -> str:
     -2^-19 ▁▃█▇▂ 0 ▂▇█▃▁ 2^-19
     """
     sides = differences[: bins.ZERO][::-1], differences[bins.ZERO + 1 : bins.NONFINITE]
-    farthest = max((at for side in sides for at, count in enumerate(side) if count), default=-1)
+    farthest = max((index for side in sides for index, count in enumerate(side) if count), default=-1)
     broken = f"{differences[bins.NONFINITE]:,} not finite" if differences[bins.NONFINITE] else ""
     if farthest < 0:
         return broken or "none"
@@ -71,7 +71,7 @@ def _full_table(pair: LogitPair) -> Iterator[str | Table]:
         yield _bins("difference of logits", pair.logits.differences, bins.signed_name)
         yield _bins("ULP", pair.logits.ulps, bins.doubling_name)
         yield _bins(f"places moved in the top {TOP}", pair.ranks, bins.doubling_name)
-        rows = [[at, f"{kl:.1e}"] for at, kl in zip(pair.positions, pair.kl, strict=True) if kl != 0]
+        rows = [[index, f"{kl:.1e}"] for index, kl in zip(pair.positions, pair.kl, strict=True) if kl != 0]
         yield Table((number("position"), number("KL")), rows) if rows else "KL is 0 at every position"
     if pair.layers:
         rows = [
@@ -88,5 +88,7 @@ def _rule(pair: LogitPair) -> str:
 def _bins(title: str, counts: Sequence[int], name: Callable[[int], str]) -> Table:
     """Return a row for each non-empty bin."""
     top = max(counts, default=0) or 1
-    rows = [[name(at), f"{count:,}", "█" * -(-count * BAR // top)] for at, count in enumerate(counts) if count]
+    rows = [
+        [name(index), f"{count:,}", "█" * -(-count * BAR // top)] for index, count in enumerate(counts) if count
+    ]
     return Table((number(title), number("count"), ""), rows)

@@ -69,7 +69,7 @@ class MixStory:
         if stretches[0].first:
             what = "forked" if who[1] else "hit"
             yield f"{what}: its first {stretches[0].first} tokens came from the cache, step {stretches[0].step}"
-        whole = next((at for at, item in enumerate(stretches) if item.last >= prompt), len(stretches) - 1)
+        whole = next((index for index, item in enumerate(stretches) if item.last >= prompt), len(stretches) - 1)
         if whole:
             yield f"chunked: its prompt took {whole + 1} steps, {stretches[0].step} to {stretches[whole].step}"
         for before, after in pairwise(stretches):

@@ -94,12 +94,12 @@ class MixTrial:
     def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
         """Run the mix on a tier and return the verdict."""
         mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
-        alone = self._solo_answers(mix.requests, spec.ordering)
-        server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
+        solo_answers = self._solo_answers(mix.requests, spec.ordering)
+        server = MixServer(engine, solo_answers, name=self.job.name, pages_share=self.pages_share)
         self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
         mix_verdict = MixVerdict(
-            self.job.name, spec.text, mix, outcome, server.witness, alone, list(server.shadow.findings),
+            self.job.name, spec.text, mix, outcome, server.witness, solo_answers, list(server.shadow.findings),
             [finding.text for finding in findings_of(engine.backend)],
             False, self.repro,
         )  # fmt: skip

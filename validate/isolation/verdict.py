@@ -80,13 +80,13 @@ class MixVerdict:
                 if request.number in self.outcome.cancelled or self.outcome.broken or self.outcome.stuck:
                     expected = expected[: len(had)]
                 if had != expected:
-                    at = next(
+                    index = next(
                         (i for i, (a, b) in enumerate(zip(had, expected, strict=False)) if a != b),
                         min(len(had), len(expected)),
                     )
-                    got = had[at] if at < len(had) else "none"
-                    alike = expected[at] if at < len(expected) else "none"
-                    yield f"{request_name(who)}: its token {at} was delivered as {got}, alone it is {alike}"
+                    got = had[index] if index < len(had) else "none"
+                    alike = expected[index] if index < len(expected) else "none"
+                    yield f"{request_name(who)}: its token {index} was delivered as {got}, alone it is {alike}"
 
     def lines(self) -> Iterator[str]:
         """Return the digest; empty if everything passed."""

@@ -60,9 +60,9 @@ def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     """
     failed = {i: item for i, item in enumerate(ran) if item.outcome.failed}
     blamed = {i: item.outcome.blamed for i, item in failed.items() if item.outcome.blamed}
-    alone = [item.outcome.kernels[0] for item in failed.values() if len(item.outcome.kernels) == 1]
+    kernels = [item.outcome.kernels[0] for item in failed.values() if len(item.outcome.kernels) == 1]
     cases = Counter(name for run in ran if run.outcome.status != "left out" for name in run.outcome.kernels)
-    guilty = list(dict.fromkeys((*blamed.values(), *alone)))
+    guilty = list(dict.fromkeys((*blamed.values(), *kernels)))
     left = {i: _suspects(item, among) for i, item in failed.items() if i not in blamed and item.outcome.kernels}
     while left:
         if not guilty:

@@ -20,7 +20,7 @@ def precompile_all(precompile: Callable[[Sequence[Kernel]], None], kernels: Sequ
         precompile(kernels)
         return
     step = max(AT_ONCE, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-    for at in range(0, len(kernels), step):
-        progress(at, len(kernels))
-        precompile(kernels[at : at + step])
+    for index in range(0, len(kernels), step):
+        progress(index, len(kernels))
+        precompile(kernels[index : index + step])
     progress(len(kernels), len(kernels))

@@ -78,9 +78,9 @@ class Command:
         self, parser: argparse.ArgumentParser, words: list[str], observer: CommandObserver | None
     ) -> argparse.Namespace:
         parser.prog = f"zinc-rt {self.name}"
-        at = next((at for at, word in enumerate(words) if word in self.before_another), None)
-        arguments = parser.parse_args(words[:at])
-        arguments.wrapped = None if at is None else words[at + 1 :]
+        index = next((index for index, word in enumerate(words) if word in self.before_another), None)
+        arguments = parser.parse_args(words[:index])
+        arguments.wrapped = None if index is None else words[index + 1 :]
         arguments.line = shlex.join(("zinc-rt", self.name, *words))
         arguments.observer = observer or CommandObserver()
         return arguments

@@ -112,8 +112,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
         raise UsageError("--plan-json and --graph accept only one model", next="name a single model")
     check_writable(arguments.plan_json, report=arguments.json)
     reports = []
-    for at, model in enumerate(arguments.models):
-        if at:
+    for index, model in enumerate(arguments.models):
+        if index:
             terminal.show("", out=output_stream(arguments))
         reports.append(_inspect_file(model, arguments))
     return finish_report(merge_reports(reports), arguments)

@@ -125,7 +125,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             location = section.line_at(item.at)
             words_of_place = section.place_at(item.at)
             notes = [printable(words_of_place)] if words_of_place not in ("", before) else []
-            notes += [mark for at, mark in section.marks if item.at <= at < item.at + item.size_bytes]
+            notes += [mark for index, mark in section.marks if item.at <= index < item.at + item.size_bytes]
             print(f"{text:<{_TEXT_COLUMNS}} // {', '.join(notes)}" if notes else text, file=out)
             before = words_of_place
             row = _row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)

@@ -88,7 +88,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _figures(names: Sequence[str]) -> list[Column]:
     """Return the columns: the first for text, the others for numbers."""
-    return [Column(name, right=at > 0) for at, name in enumerate(names)]
+    return [Column(name, right=index > 0) for index, name in enumerate(names)]
 
 
 def _report_of(kernel: KernelInput) -> KernelReport:

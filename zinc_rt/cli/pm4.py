@@ -100,7 +100,7 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
                 f"{printable(source)}: {len(raw)} bytes, expected a multiple of 4",
                 next="add --hex if the file is text",
             )
-        dwords = [int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4)]
+        dwords = [int.from_bytes(raw[index : index + 4], "little") for index in range(0, len(raw), 4)]
     if not dwords:
         raise InputError(f"{printable(source)}: no dwords")
     return dwords

@@ -186,7 +186,7 @@ def merge_reports(reports: Sequence[Report]) -> Report:
     first = reports[0]
     if len(reports) == 1:
         return first
-    names = [Path(str(item.model.get("path", at))).name for at, item in enumerate(reports)]
+    names = [Path(str(item.model.get("path", index))).name for index, item in enumerate(reports)]
     return replace(
         first,
         model={},

@@ -40,7 +40,7 @@ def read_tenants(path: str, *, pages: int) -> list[Tenant]:
     rows = _rows(path)
     tenants = [_tenant(path, number, row, pages) for number, row in enumerate(rows, 1)]
     names = [tenant.name for tenant in tenants]
-    if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
+    if twice := next((name for index, name in enumerate(names) if name in names[:index]), None):
         raise InputError(f"{path}: tenant {twice!r} is listed twice", next="list each tenant once")
     return tenants
 

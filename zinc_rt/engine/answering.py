@@ -46,11 +46,11 @@ class TextOut:
             return ""
         text = self._held + text
         # The first to be complete ends it, not the first to begin: so it does not matter how the text is cut.
-        result = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        result = [(index + len(stop), index, stop) for stop in self._stops if (index := text.find(stop)) >= 0]
         if result:
-            _, at, self.stopped = min(result)
+            _, index, self.stopped = min(result)
             self._held = ""
-            return text[:at]
+            return text[:index]
         safe = len(text) - self._undecided(text)
         self._held = text[safe:]
         return text[:safe]
@@ -313,9 +313,9 @@ class Answering(EngineCore):
         return None if self.tokenizer is None else TextOut(self.tokenizer.stream_decoder(), sampling.stop)
 
 
-def logprob_of(rows: RowLogprobs, at: int, token: int, sampling: Sampling) -> TokenLogprob | None:
+def logprob_of(rows: RowLogprobs, index: int, token: int, sampling: Sampling) -> TokenLogprob | None:
     """What a row says of the token drawn there; None where its request did not ask."""
     if sampling.logprobs is None:
         return None
-    top = zip(rows.top_ids[at, : sampling.logprobs], rows.top_logprobs[at, : sampling.logprobs], strict=True)
-    return TokenLogprob(token, float(rows.logprob[at]), tuple((int(id), float(value)) for id, value in top))
+    top = zip(rows.top_ids[index, : sampling.logprobs], rows.top_logprobs[index, : sampling.logprobs], strict=True)
+    return TokenLogprob(token, float(rows.logprob[index]), tuple((int(id), float(value)) for id, value in top))

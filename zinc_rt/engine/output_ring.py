@@ -111,11 +111,13 @@ class OutputRing:
         tokens = wanted[:, TOKEN]
         tokens[:] = got[:, TOKEN]
         if got.tobytes() != wanted.tobytes():
-            at = int((got != wanted).any(axis=1).argmax())
-            raise RingError(f"the output ring has {_words(got, at)}, expected {_words(wanted, at)}", next=_ADVICE)
+            index = int((got != wanted).any(axis=1).argmax())
+            raise RingError(
+                f"the output ring has {_words(got, index)}, expected {_words(wanted, index)}", next=_ADVICE
+            )
         if new and (tokens + 1).view(np.uint32).max() > self._vocab:
-            at = int((tokens + 1).view(np.uint32).argmax())
-            where = f"token {tokens[at]} in row {at}, which is not in the vocabulary of {self._vocab}"
+            index = int((tokens + 1).view(np.uint32).argmax())
+            where = f"token {tokens[index]} in row {index}, which is not in the vocabulary of {self._vocab}"
             raise RingError(f"the output ring has {where}", next=_ADVICE)
         if not expected.skips:
             return tokens
@@ -124,8 +126,8 @@ class OutputRing:
         return of_rows
 
 
-def _words(ring: np.ndarray, at: int) -> str:
-    entry = entries(ring)[at]
+def _words(ring: np.ndarray, index: int) -> str:
+    entry = entries(ring)[index]
     slot, epoch = int(entry["binding"]) & SLOT_MASK, int(entry["binding"]) >> SLOT_BITS
     flags = SlotFlag(int(entry["flags"]))
     return (

@@ -356,9 +356,9 @@ class Resident:
             if (
                 name in self._weights
                 and name in argument
-                and (at := look(self._weights[name], argument[name])) >= 0
+                and (index := look(self._weights[name], argument[name])) >= 0
             ):
-                yield name, at
+                yield name, index
 
     def unload(self) -> None:
         """Free all memory of the model: variants, state, weights. Raises InFlight while a replay runs."""

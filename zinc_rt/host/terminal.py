@@ -128,7 +128,7 @@ def _plain_cells(shown: Table) -> tuple[list[str], list[bool], list[list[str]]]:
     columns = [_column(column) for column in shown.columns]
     rows = [[printable(str(cell)) for cell in row] for row in shown.rows]
     names = [column.name or column.key for column in columns]
-    kept = [at for at, name in enumerate(names) if name or any(row[at] for row in rows)]
+    kept = [index for index, name in enumerate(names) if name or any(row[index] for row in rows)]
     return (
         [names[at] for at in kept],
         [columns[at].right for at in kept],
@@ -274,8 +274,8 @@ def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
         return _render(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
     leasts = [
-        _least_width(column, natural_width, [row[at] for row in cells], last=at == len(columns) - 1)
-        for at, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
+        _least_width(column, natural_width, [row[index] for row in cells], last=index == len(columns) - 1)
+        for index, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
     ]
     if sum(leasts) > room:
         return _render(_list_of_rows(columns, cells, width), width, colour=colour)
@@ -285,8 +285,10 @@ def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
     ]
     leasts = roomy if sum(roomy) <= room else leasts
     while sum(natural) > room:  # the widest gives way first
-        at = max((at for at in range(len(natural)) if natural[at] > leasts[at]), key=natural.__getitem__)
-        natural[at] -= 1
+        index = max(
+            (index for index in range(len(natural)) if natural[index] > leasts[index]), key=natural.__getitem__
+        )
+        natural[index] -= 1
     return _render(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
 
 
@@ -326,8 +328,8 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
     table = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
     table.add_column(width=name_width, overflow="fold", style=DIM)
     table.add_column(width=width - name_width - GAP, overflow="fold")
-    for at, row in enumerate(cells):
-        if at and len(row) > 2:
+    for index, row in enumerate(cells):
+        if index and len(row) > 2:
             table.add_row("", "")
         for number, (column, cell) in enumerate(zip(columns, row, strict=True)):
             if cell:

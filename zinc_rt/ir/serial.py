@@ -186,13 +186,13 @@ class _Reader:
         if self._field("reserved"):
             raise self._wrong(f"reserved header field is {self._field('reserved')}")
         self._tables: dict[str, np.ndarray] = {}
-        at = HEADER.itemsize
+        index = HEADER.itemsize
         for section in SECTIONS:
             count, record = self._field(section), RECORDS[section]
-            self._tables[section] = np.frombuffer(view, record, count, at)
-            end = at + count * record.itemsize
-            at += _padded_size(count * record.itemsize)
-            if any(view[end:at]):
+            self._tables[section] = np.frombuffer(view, record, count, index)
+            end = index + count * record.itemsize
+            index += _padded_size(count * record.itemsize)
+            if any(view[end:index]):
                 raise self._wrong(f"padding after {section} is not zero")
         self._strings = self._read_strings()
 

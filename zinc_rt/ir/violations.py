@@ -19,8 +19,8 @@ class Violation:
     where: str = ""  # opcode, layer and label, or the buffer's name
 
     def __str__(self) -> str:
-        at = self.where if self.node is None else f"node {self.node} {self.where}"
-        return f"{at}: {self.rule}: {self.saw}" if at else f"{self.rule}: {self.saw}"
+        index = self.where if self.node is None else f"node {self.node} {self.where}"
+        return f"{index}: {self.rule}: {self.saw}" if index else f"{self.rule}: {self.saw}"
 
 
 def at_node(index: int, node: Node, rule: str, saw: str) -> Violation:

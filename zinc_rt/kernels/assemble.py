@@ -202,15 +202,15 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
 def _lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
     """Return one Line for each change of position. Of several rows for an address, the last is the innermost
     macro's."""
-    at: dict[int, Line] = {}
+    position: dict[int, Line] = {}
     caller = 1
     for offset, number, line in line_rows(section, source):
         if number == 1:
             caller = line
         if offset < code_bytes:
-            at[offset] = Line(offset, number - 1, line, caller)
+            position[offset] = Line(offset, number - 1, line, caller)
     lines: list[Line] = []
-    for offset, line_here in sorted(at.items()):
+    for offset, line_here in sorted(position.items()):
         if not lines or replace(lines[-1], offset=offset) != line_here:
             lines.append(line_here)
     return tuple(lines)

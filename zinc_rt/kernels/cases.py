@@ -532,9 +532,9 @@ def _hide_unwritten(case: Case, given: dict[str, Operand]) -> None:
     seen = np.zeros(table.size * page_tokens, bool)
     for row, last in zip(slot, position, strict=True):
         first = max(0, last - window + 1) if window else 0
-        at = np.arange(first if reads else last, last + 1)
-        needed[row, at // page_tokens] = True
-        seen[table[row, at // page_tokens] * page_tokens + at % page_tokens] = True
+        index = np.arange(first if reads else last, last + 1)
+        needed[row, index // page_tokens] = True
+        seen[table[row, index // page_tokens] * page_tokens + index % page_tokens] = True
     table[~needed] = -1
     for name in READ_CACHES if reads else ():
         cache = given.get(name)

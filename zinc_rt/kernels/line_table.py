@@ -11,8 +11,8 @@ _END_SEQUENCE, _SET_ADDRESS = 1, 2
 
 
 class _Reader:
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data, self.at = data, at
+    def __init__(self, data: bytes, offset: int = 0) -> None:
+        self.data, self.at = data, offset
 
     def fixed(self, form: str) -> int:
         (value,) = struct.unpack_from(f"<{form}", self.data, self.at)

@@ -156,18 +156,18 @@ def write_zrt(zrt: Zrt) -> bytes:
     """Return the bytes of the file. Raise InputError if a field is out of range."""
     _check(zrt, f"kernel {zrt.name}")
     texts = bytearray()
-    at = HEADER_BYTES + _HASH_BYTES
+    offset = HEADER_BYTES + _HASH_BYTES
     location = {}
     for part, size in (("file", _FILE), ("slot", _SLOT), ("line", _LINE)):
         count = len(getattr(zrt, f"{part}s"))
-        location[part] = (at, count)
-        at += size.size * count
-    compiler_at = at if zrt.compiler else 0
-    at += _FILE.size * bool(zrt.compiler)
+        location[part] = (offset, count)
+        offset += size.size * count
+    compiler_at = offset if zrt.compiler else 0
+    offset += _FILE.size * bool(zrt.compiler)
 
     def text(words: str) -> tuple[int, int]:
         raw = words.encode()
-        where = at + len(texts)
+        where = offset + len(texts)
         texts.extend(raw)
         return where, len(raw)
 
@@ -237,15 +237,16 @@ def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
 
 
 def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
-    def span(what: str, at: int, size_bytes: int) -> bytes:
-        if at < HEADER_BYTES or at + size_bytes > len(data):
+    def span(what: str, offset: int, size_bytes: int) -> bytes:
+        if offset < HEADER_BYTES or offset + size_bytes > len(data):
             raise InputError(
-                f"{source}: {what} at bytes {at} to {at + size_bytes}, outside {HEADER_BYTES} to {len(data)}"
+                f"{source}: {what} at bytes {offset} to {offset + size_bytes}, outside "
+                f"{HEADER_BYTES} to {len(data)}"
             )
-        return data[at : at + size_bytes]
+        return data[offset : offset + size_bytes]
 
-    def text(what: str, at: int, size_bytes: int) -> str:
-        raw = span(what, at, size_bytes)
+    def text(what: str, offset: int, size_bytes: int) -> str:
+        raw = span(what, offset, size_bytes)
         if not raw or not all(32 < byte < 127 for byte in raw):
             raise InputError(f"{source}: {what} {raw[:40]!r} is not a printable name")
         return raw.decode("ascii")
@@ -275,7 +276,9 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
         entry_offset=field["entry_offset"],
         lds_bytes=field["lds_bytes"],
         scratch_bytes=field["scratch_bytes"],
-        slots=tuple(Slot(text("slot name", a, n), at, default) for a, n, at, default in table("slot", _SLOT)),
+        slots=tuple(
+            Slot(text("slot name", a, n), index, default) for a, n, index, default in table("slot", _SLOT)
+        ),
         lines=tuple(Line(*row) for row in table("line", _LINE)),
         files=tuple(text("file name", a, n) for a, n in table("file", _FILE)),
         source_hash=span("source hash", field["hash_offset"], _HASH_BYTES),

@@ -189,7 +189,9 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
                 numbers[item] = temps[item.makes.name]
                 read |= {item.makes.name}
         maximum = max(maximum, end)
-        numbers = {launch: at for launch, at in numbers.items() if not _overwrites(step.node, launch, lowered)}
+        numbers = {
+            launch: index for launch, index in numbers.items() if not _overwrites(step.node, launch, lowered)
+        }
     return steps, maximum
 
 

@@ -202,10 +202,10 @@ class _Reader:
         ):
             raise self._wrong("its record counts do not match its length")
         self._tables: dict[str, np.ndarray] = {}
-        at = HEADER.itemsize
+        index = HEADER.itemsize
         for count, (section, dtype) in zip(counts, SECTIONS.items(), strict=True):
-            self._tables[section] = np.frombuffer(view, dtype, count, at)
-            at += count * dtype.itemsize
+            self._tables[section] = np.frombuffer(view, dtype, count, index)
+            index += count * dtype.itemsize
         self._strings = self._read_strings()
 
     def program(self) -> PlannedGraph:

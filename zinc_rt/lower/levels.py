@@ -32,7 +32,7 @@ def group_by_level(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequ
         placed = []
         for launch in interval:
             touched = touches(launch)
-            level = next((at + 1 for at, other in earlier if _have_conflict(touched, other)), floor)
+            level = next((index + 1 for index, other in earlier if _have_conflict(touched, other)), floor)
             level = max(level, floor)
             if level == len(levels):
                 levels.append([])

@@ -66,10 +66,10 @@ def render_chat(
         raise InputError(
             f"the chat template has {len(template)} characters, more than {MAX_TEMPLATE_CHARS}", next=_NO_TEMPLATE
         )
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InputError(
-                f"message {at}: expected a mapping with a text 'role', saw {message!r:.80}",
+                f"message {index}: expected a mapping with a text 'role', saw {message!r:.80}",
                 next='write messages as {"role": "user", "content": "..."}',
             )
     environment = _Environment(now)
@@ -151,13 +151,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         return ""
 
     def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        at = 1 if hasattr(call, "jinja_pass_arg") else 0  # position of the filtered value
+        index = 1 if hasattr(call, "jinja_pass_arg") else 0  # position of the filtered value
 
         @functools.wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             self._step()
             _check_numbers(args, kwargs)
-            before, value, after = args[:at], args[at], args[at + 1 :]
+            before, value, after = args[:index], args[index], args[index + 1 :]
             if name == "join" and not isinstance(value, str):
                 value = list(value)
                 separator = str(kwargs.get("d", after[0] if after else ""))

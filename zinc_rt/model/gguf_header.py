@@ -81,8 +81,8 @@ class _HeaderReader:
     def left(self) -> int:
         return len(self.data) - self.at
 
-    def fail(self, problem: str, *, at: int | None = None) -> NoReturn:
-        where = self.at if at is None else at
+    def fail(self, problem: str, *, offset: int | None = None) -> NoReturn:
+        where = self.at if offset is None else offset
         raise InputError(
             f"{self.name}: at byte {where}: {problem}",
             next="the file is damaged or not a GGUF file: download it again",
@@ -107,45 +107,45 @@ class _HeaderReader:
         return int.from_bytes(self.take(8, what), "little")
 
     def count(self, what: str, smallest_bytes: int) -> int:
-        at = self.at
+        offset = self.at
         count = self.u64(f"the number of {what}")
         if count * smallest_bytes > self.left:
-            self.fail(f"claims {count} {what}, more than the {self.left} bytes left can hold", at=at)
+            self.fail(f"claims {count} {what}, more than the {self.left} bytes left can hold", offset=offset)
         return count
 
     def string(self, what: str) -> str:
-        at = self.at
+        offset = self.at
         raw = self.take(self.u64(f"the length of {what}"), what)
         try:
             return str(raw, "utf-8")
         except UnicodeDecodeError:
-            self.fail(f"{what} is not UTF-8", at=at)
+            self.fail(f"{what} is not UTF-8", offset=offset)
 
     def strings(self, count: int, what: str) -> list[str]:
         """Read `count` strings in a plain loop over local names, because vocabularies have 150k entries and
         more.
         """
-        data, at, end = self.data, self.at, len(self.data)
+        data, offset, end = self.data, self.at, len(self.data)
         length_at = struct.Struct("<Q").unpack_from
         texts: list[str] = []
         for index in range(count):
-            start = at + 8
-            if start > end or (stop := start + length_at(data, at)[0]) > end:
-                self.at = at
+            start = offset + 8
+            if start > end or (stop := start + length_at(data, offset)[0]) > end:
+                self.at = offset
                 self.fail(f"truncated: string {index} of {count} in {what} does not fit in the file")
             try:
                 texts.append(str(data[start:stop], "utf-8"))
             except UnicodeDecodeError:
-                self.fail(f"string {index} of {what} is not UTF-8", at=at)
-            at = stop
-        self.at = at
+                self.fail(f"string {index} of {what} is not UTF-8", offset=offset)
+            offset = stop
+        self.at = offset
         return texts
 
 
 def _version(walk: _HeaderReader) -> int:
     magic = bytes(walk.take(4, "the magic"))
     if magic != MAGIC:
-        walk.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", at=0)
+        walk.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", offset=0)
     version = walk.u32("the version")
     if version & 0xFFFF == 0 and version:
         raise UnsupportedError(f"{walk.name}: big-endian GGUF", next="convert the model to little-endian")
@@ -160,21 +160,23 @@ def _version(walk: _HeaderReader) -> int:
 def _metadata(walk: _HeaderReader, count: int) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(count):
-        at = walk.at
+        offset = walk.at
         key = walk.string(f"metadata key {index}")
         if not key or key in metadata:
-            walk.fail(f"metadata key {key!r} appears twice" if key else f"metadata key {index} is empty", at=at)
+            walk.fail(
+                f"metadata key {key!r} appears twice" if key else f"metadata key {index} is empty", offset=offset
+            )
         metadata[key] = _value(walk, key)
     return metadata
 
 
 def _value_type(walk: _HeaderReader, key: str) -> GGUFValueType:
-    at = walk.at
+    offset = walk.at
     number = walk.u32(f"the type of {key}")
     try:
         return GGUFValueType(number)
     except ValueError:
-        walk.fail(f"{key} has the unknown value type {number}", at=at)
+        walk.fail(f"{key} has the unknown value type {number}", offset=offset)
 
 
 def _value(walk: _HeaderReader, key: str) -> object:
@@ -195,12 +197,12 @@ def _value(walk: _HeaderReader, key: str) -> object:
 
 
 def _numbers(walk: _HeaderReader, kind: GGUFValueType, count: int, key: str) -> np.ndarray:
-    at = walk.at
+    offset = walk.at
     dtype = SCALARS[kind]
     values = np.frombuffer(walk.take(count * dtype.itemsize, key), dtype).copy()
     if kind == GGUFValueType.BOOL:
         if values.size and values.max() > 1:
-            walk.fail(f"{key} holds {values.max()} where a bool is 0 or 1", at=at)
+            walk.fail(f"{key} holds {values.max()} where a bool is 0 or 1", offset=offset)
         values = values.astype(np.bool_)
     values.flags.writeable = False
     return values
@@ -222,16 +224,16 @@ def _tensors(walk: _HeaderReader, count: int, alignment: int) -> tuple[TensorInf
     entries = [(walk.at, _tensor_entry(walk, index)) for index in range(count)]
     data_start = -(-walk.at // alignment) * alignment
     tensors: dict[str, TensorInfo] = {}
-    for at, entry in entries:
+    for index, entry in entries:
         name, start = entry.name, data_start + entry.offset
         if name in tensors:
-            walk.fail(f"tensor {name} appears twice", at=at)
+            walk.fail(f"tensor {name} appears twice", offset=index)
         if entry.offset % alignment:
-            walk.fail(f"tensor {name} starts at {entry.offset}, not a multiple of {alignment}", at=at)
+            walk.fail(f"tensor {name} starts at {entry.offset}, not a multiple of {alignment}", offset=index)
         if (end := start + entry.size_bytes) > len(walk.data):
             walk.fail(
                 f"truncated: tensor {name} needs bytes {start}..{end}, but the file has {len(walk.data)}",
-                at=at,
+                offset=index,
             )
         tensors[name] = replace(entry, offset=start)
     _check_no_overlap(walk, list(tensors.values()))
@@ -241,21 +243,22 @@ def _tensors(walk: _HeaderReader, count: int, alignment: int) -> tuple[TensorInf
 def _tensor_entry(walk: _HeaderReader, index: int) -> TensorInfo:
     """Read one tensor's entry. Its `offset` is still relative to the start of the data, which follows the last
     entry."""
-    at = walk.at
+    position = walk.at
     name = walk.string(f"the name of tensor {index}")
     if not name:
-        walk.fail(f"tensor {index} has no name", at=at)
+        walk.fail(f"tensor {index} has no name", offset=position)
     n_dims = walk.u32(f"the dimensions of {name}")
     if not 1 <= n_dims <= MAX_DIMS:
-        walk.fail(f"tensor {name} has {n_dims} dimensions, expected 1 to {MAX_DIMS}", at=at)
+        walk.fail(f"tensor {name} has {n_dims} dimensions, expected 1 to {MAX_DIMS}", offset=position)
     dims = struct.unpack(f"<{n_dims}Q", walk.take(8 * n_dims, f"the dimensions of {name}"))
     if 0 in dims or prod(dims) >= 1 << 63:
-        walk.fail(f"tensor {name} has the invalid size {' x '.join(map(str, dims))}", at=at)
+        walk.fail(f"tensor {name} has the invalid size {' x '.join(map(str, dims))}", offset=position)
     kind = _tensor_type(walk, name)
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if dims[0] % block:
         walk.fail(
-            f"tensor {name} has rows of {dims[0]} elements, but {kind.name} needs a multiple of {block}", at=at
+            f"tensor {name} has rows of {dims[0]} elements, but {kind.name} needs a multiple of {block}",
+            offset=position,
         )
     shape = tuple(reversed(dims))
     size_bytes = prod(dims) // block * block_bytes
@@ -279,4 +282,4 @@ def _check_no_overlap(walk: _HeaderReader, tensors: list[TensorInfo]) -> None:
     ordered = sorted(tensors, key=lambda tensor: tensor.offset)
     for before, after in pairwise(ordered):
         if before.offset + before.size_bytes > after.offset:
-            walk.fail(f"tensors {before.name} and {after.name} overlap", at=after.offset)
+            walk.fail(f"tensors {before.name} and {after.name} overlap", offset=after.offset)

@@ -32,24 +32,24 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
     _note_latencies(s, plan, sorted(bad + skipped))
     if plan.decodes:
         _commit_decodes(s, plan, tokens)
-    at = plan.decodes
+    index = plan.decodes
     for piece in plan.prompts:
-        wrong = _nonfinite_reason(drawn, at) if piece.draws and at in bad else ""
-        if piece.draws and at in skipped:
+        wrong = _nonfinite_reason(drawn, index) if piece.draws and index in bad else ""
+        if piece.draws and index in skipped:
             _skip_prompt(s, piece)
         else:
-            token = int(tokens[at]) if piece.draws else -1
+            token = int(tokens[index]) if piece.draws else -1
             _commit_prompt(s, piece, token, wrong, charged=not plan.tokens)
-        at += piece.draws
-    for at in bad:
-        if at < plan.decodes:
-            _fail(s, _decoding_request(s, plan, at), _nonfinite_reason(drawn, at))
-    for at in skipped:
-        if at < plan.decodes:
-            _skip_decode(s, _decoding_request(s, plan, at))
-    for at in s.ends.rows(tokens):
-        request = _decoding_request(s, plan, at) if at < plan.decodes else drew[at - plan.decodes]
-        if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[at])):
+        index += piece.draws
+    for index in bad:
+        if index < plan.decodes:
+            _fail(s, _decoding_request(s, plan, index), _nonfinite_reason(drawn, index))
+    for index in skipped:
+        if index < plan.decodes:
+            _skip_decode(s, _decoding_request(s, plan, index))
+    for index in s.ends.rows(tokens):
+        request = _decoding_request(s, plan, index) if index < plan.decodes else drew[index - plan.decodes]
+        if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[index])):
             s.end(request, State.FINISHED, "stop")
     if s.masked:
         _advance_masks(s, plan, tokens, drew, skipped)

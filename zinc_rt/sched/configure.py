@@ -41,44 +41,44 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
     before = list(s.tenants)
     changed: list[int] = []
     # lower ones first, so that what one gives up another may have
-    order = sorted(range(len(tenants)), key=lambda at: _reserves_more(before, tenants, at))
+    order = sorted(range(len(tenants)), key=lambda index: _reserves_more(before, tenants, index))
     try:
-        for at in order:
-            s.cache.set_quotas(at, [quota_of(tenants[at], group) for group in range(len(s.cache.groups))])
-            changed.append(at)
+        for index in order:
+            s.cache.set_quotas(index, [quota_of(tenants[index], group) for group in range(len(s.cache.groups))])
+            changed.append(index)
     except UsageError:
-        for at in reversed(changed):
-            old = before[at] if at < len(before) else None
+        for index in reversed(changed):
+            old = before[index] if index < len(before) else None
             quotas = [quota_of(old, group) if old else PageQuota() for group in range(len(s.cache.groups))]
-            s.cache.set_quotas(at, quotas)
+            s.cache.set_quotas(index, quotas)
         raise
     s.tenants = list(tenants)
-    for at in range(len(before), len(tenants)):
+    for index in range(len(before), len(tenants)):
         s.queues.add_tenant()
         s.candidates.add_tenant()
         s.bound.append(0)
         s.parked.append(0)
-        s.buckets.append(s.buckets_of(tenants[at]))
-    for at, (old, new) in enumerate(zip(before, tenants, strict=False)):
+        s.buckets.append(s.buckets_of(tenants[index]))
+    for index, (old, new) in enumerate(zip(before, tenants, strict=False)):
         if (old.prefill, old.decode) != (new.prefill, new.decode):
-            s.buckets[at] = s.buckets_of(new)
+            s.buckets[index] = s.buckets_of(new)
     if len(tenants) > len(before):
         s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
         s.slots.set_tenants(len(tenants))
     s.begin_accounts()
     s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
     s.update_tenants()
-    for at in range(len(tenants)):
-        _shrink(s, at)
-        s.candidates.update(at)
+    for index in range(len(tenants)):
+        _shrink(s, index)
+        s.candidates.update(index)
     for request in list(s.requests()):  # what was accepted under other quotas, and can never run under these
         if not s.cache.can_ever_fit(request.tenant, request.most_placed):
             s.end(request, State.FAILED, "quota_lowered")
 
 
-def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], at: int) -> bool:
-    new = sum(quota.reserved for quota in tenants[at].pages)
-    return new > (sum(quota.reserved for quota in before[at].pages) if at < len(before) else 0)
+def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], index: int) -> bool:
+    new = sum(quota.reserved for quota in tenants[index].pages)
+    return new > (sum(quota.reserved for quota in before[index].pages) if index < len(before) else 0)
 
 
 def _shrink(s: SchedulerState, tenant: int) -> None:

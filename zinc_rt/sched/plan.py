@@ -152,15 +152,15 @@ class StepPlan:
     ) -> int:
         """Append a sequence's next tokens from position `first`. `rows`: the recurrent-state rows that it
         reads and writes. Return the index of its first token in the step."""
-        at, count = self.tokens, len(tokens)
-        self.token_id[at : at + count] = tokens
-        self.position[at : at + count] = ordinals(first, first + count)
-        self.slot[at : at + count] = slot
-        self.sequence[at : at + count] = self.sequences
+        index, count = self.tokens, len(tokens)
+        self.token_id[index : index + count] = tokens
+        self.position[index : index + count] = ordinals(first, first + count)
+        self.slot[index : index + count] = slot
+        self.sequence[index : index + count] = self.sequences
         self.state_source[self.sequences], self.state_target[self.sequences] = rows
         self.tokens += count
         self.sequences += 1
-        return at
+        return index
 
     def add_row(self, token: int, slot: int, position: int) -> None:
         """Request the logits of a token of the step, by its index; `position`: of the token sampled from

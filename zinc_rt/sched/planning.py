@@ -252,9 +252,9 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
         return 0
     slots.send_tables(request)
     slot, draws = request.slot, last == request.length
-    at = plan.add_sequence(slot, slots.history[slot, first:last], first, s.cache.step_rows(holding))
+    index = plan.add_sequence(slot, slots.history[slot, first:last], first, s.cache.step_rows(holding))
     if draws:
-        plan.add_row(at + last - first - 1, slot, last)
+        plan.add_row(index + last - first - 1, slot, last)
     plan.prompts.append(StepPiece(request, first, last, draws))
     return last - first
 

@@ -263,8 +263,8 @@ class SchedulerState:
         """Return the tenant's weighted dominant share with this many more slots, over a common denominator."""
         bound, shares = self.bound[tenant], self.shares
         held = (bound + more_slots) * shares.parts[0]
-        for at, pool in enumerate(self.cache.pools, 1):
-            held = max(held, pool.charge(tenant) * shares.parts[at])
+        for index, pool in enumerate(self.cache.pools, 1):
+            held = max(held, pool.charge(tenant) * shares.parts[index])
         if self.cache.state_rows:
             held = max(held, (bound + self.parked[tenant]) * shares.parts[-1])
         return held * self._factors[tenant, priority]

@@ -71,14 +71,14 @@ class StepTrace:
     ) -> None:
         """Record a finished step. `records`: of the slots; those in the plan still belong to the requests of
         the step."""
-        at = self.count % len(self.phase)
-        self.numbers[at] = numbers
-        self.waiting[at], self.free[at], self.idle[at] = waiting, free, idle
-        self.request[at], self.choice[at] = records["request"], records["choice"]
-        self.tenant[at], self.epoch[at] = records["tenant"], records["epoch"]
-        self.phase[at] = SlotState.FREE
-        self.phase[at, plan.slot[: plan.decodes]] = SlotState.DECODE
-        self.phase[at, plan.slot[plan.decodes : plan.tokens]] = SlotState.PREFILL
+        index = self.count % len(self.phase)
+        self.numbers[index] = numbers
+        self.waiting[index], self.free[index], self.idle[index] = waiting, free, idle
+        self.request[index], self.choice[index] = records["request"], records["choice"]
+        self.tenant[index], self.epoch[index] = records["tenant"], records["epoch"]
+        self.phase[index] = SlotState.FREE
+        self.phase[index, plan.slot[: plan.decodes]] = SlotState.DECODE
+        self.phase[index, plan.slot[plan.decodes : plan.tokens]] = SlotState.PREFILL
         self.count += 1
 
     def event(self, at_ns: int, what: str, request: int, slot: int = -1, amount: int = 0) -> None:

@@ -32,13 +32,13 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
         raise InputError(f"no float mode {unknown[0]}: expected some of {', '.join(MODES)}")
     words = words_of(data)
     entry = 0
-    after_capabilities = at = HEADER_WORDS
-    while at < len(words) and (opcode := words[at] & 0xFFFF) in _BEFORE_MODES and words[at] >> 16:
+    after_capabilities = offset = HEADER_WORDS
+    while offset < len(words) and (opcode := words[offset] & 0xFFFF) in _BEFORE_MODES and words[offset] >> 16:
         if opcode == Opcode.EntryPoint:
-            entry = words[at + 2]
-        at += words[at] >> 16
+            entry = words[offset + 2]
+        offset += words[offset] >> 16
         if opcode == Opcode.Capability:
-            after_capabilities = at
+            after_capabilities = offset
     if not entry:
         raise InputError("SPIR-V without an entry point: not a kernel")
     asked: list[int] = []
@@ -46,4 +46,6 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
     for capability, mode in (MODES[name] for name in modes):
         asked += (2 << 16 | Opcode.Capability, capability)
         output += (4 << 16 | Opcode.ExecutionMode, entry, mode, WIDTH)
-    return bytes_of([*words[:after_capabilities], *asked, *words[after_capabilities:at], *output, *words[at:]])
+    return bytes_of(
+        [*words[:after_capabilities], *asked, *words[after_capabilities:offset], *output, *words[offset:]]
+    )

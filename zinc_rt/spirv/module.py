@@ -152,19 +152,19 @@ def bytes_of(words: tuple[int, ...] | list[int]) -> bytes:
 
 def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[SpirvInstruction]:
     """Yield the instructions in order. Raise InputError for a length that is invalid or exceeds the file."""
-    at = HEADER_WORDS
-    while at < len(words):
-        length, opcode = words[at] >> 16, words[at] & 0xFFFF
-        if not 0 < length <= len(words) - at:
+    offset = HEADER_WORDS
+    while offset < len(words):
+        length, opcode = words[offset] >> 16, words[offset] & 0xFFFF
+        if not 0 < length <= len(words) - offset:
             raise InputError(
-                f"{source}: word {at}: {opcode_name(opcode)} has length {length} words, but only "
-                f"{len(words) - at} words are left"
+                f"{source}: word {offset}: {opcode_name(opcode)} has length {length} words, but only "
+                f"{len(words) - offset} words are left"
             )
-        instruction = SpirvInstruction(opcode, words[at + 1 : at + length], at)
+        instruction = SpirvInstruction(opcode, words[offset + 1 : offset + length], offset)
         if length - 1 < _least_operands(opcode):
-            raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has only {length - 1} operands")
+            raise InputError(f"{source}: word {offset}: {opcode_name(opcode)} has only {length - 1} operands")
         yield instruction
-        at += length
+        offset += length
 
 
 def _least_operands(opcode: int) -> int:

@@ -29,9 +29,9 @@ def place(module: SpirvModule, instruction: SpirvInstruction) -> str:
     return f"word {instruction.at}, {text}" + (f" in {function}" if function else "")
 
 
-def function_at(module: SpirvModule, at: int) -> str:
+def function_at(module: SpirvModule, offset: int) -> str:
     """Return the GLSL name, without parameters, of the function that contains a word; empty outside functions."""
     for function in module.functions:
-        if function.instructions[0].at <= at <= function.instructions[-1].at:
+        if function.instructions[0].at <= offset <= function.instructions[-1].at:
             return function.name.partition("(")[0]
     return ""

@@ -76,8 +76,8 @@ class _Divergence:
                     self._follow(function, instruction)
                 self._follow_control(function)
 
-    def divergent_at(self, function: SpirvFunction, at: int) -> bool:
-        return any(at in region for region in self.regions[function.id])
+    def divergent_at(self, function: SpirvFunction, offset: int) -> bool:
+        return any(offset in region for region in self.regions[function.id])
 
     def _size(self) -> int:
         return len(self.values) + len(self.contents) + sum(map(len, self.regions.values()))

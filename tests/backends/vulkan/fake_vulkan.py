@@ -620,12 +620,12 @@ class FakeVulkan:
 def _chain(first: Any) -> Iterator[Any]:
     """A struct and all its pNext lead to."""
     yield first
-    at = first.pNext
-    while at:
-        kind = ctypes.c_int32.from_address(at).value
-        from_address: Any = api.struct_type(STYPE_NAMES[kind]).from_address(at)
+    index = first.pNext
+    while index:
+        kind = ctypes.c_int32.from_address(index).value
+        from_address: Any = api.struct_type(STYPE_NAMES[kind]).from_address(index)
         yield from_address
-        at = from_address.pNext
+        index = from_address.pNext
 
 
 def _u64s(address: int, count: int) -> list[int]:

@@ -39,8 +39,8 @@ class Cache:
         values = np.full((self.rows, columns), np.nan, np.float32)
         for slot, pages in enumerate(self.table):
             count = self.position[self.slot == slot].max(initial=-1) + 1
-            at = np.arange(count)
-            rows = pages[at // self.page_tokens] * self.page_tokens + at % self.page_tokens
+            index = np.arange(count)
+            rows = pages[index // self.page_tokens] * self.page_tokens + index % self.page_tokens
             values[rows] = floats(seed + slot, count, columns)
         return values
 
@@ -282,9 +282,9 @@ def test_window_splits_begin_at_the_window_start() -> None:
 @pytest.mark.rest
 def test_nan_or_infinite_partial_results_merge_correctly() -> None:
     paged = cache([(0, 3 * CHUNK + 5)], pages=PAGES)
-    for at, change in ((0, np.inf), (CHUNK, np.nan), (3 * CHUNK, -np.inf), (2 * CHUNK, 3e38)):
+    for index, change in ((0, np.inf), (CHUNK, np.nan), (3 * CHUNK, -np.inf), (2 * CHUNK, 3e38)):
         keys = paged.filled(32, 2)
-        keys[paged.table[0, at // 16] * 16, 3] = change
+        keys[paged.table[0, index // 16] * 16, 3] = change
         attend(paged, keys=keys, head_dim=32)
 
 

@@ -66,8 +66,8 @@ def test_largest_integers_of_a_block_are_exact(dtype: str) -> None:
     w = weight(floats(2, 4, 512), dtype)
     w.raw[:] = np.array([[0xFF], [0x80], [0x7F], [0x00]], np.uint8)
     blocks = w.raw.reshape(4, -1, block_of(dtype)[1])
-    for at in HALF_SCALES[dtype]:
-        blocks[..., at : at + 2] = (0x00, 0x3C)  # 1
+    for index in HALF_SCALES[dtype]:
+        blocks[..., index : index + 2] = (0x00, 0x3C)  # 1
     (y,) = check(Op.MATMUL, x, w, ordering=Q8)
     assert np.isfinite(y).all() and np.count_nonzero(y) >= 4
 

@@ -149,7 +149,7 @@ def test_infinite_key_does_not_affect_queries_that_cannot_see_it(position: int) 
     """In one step, tokens before `position` do not see what those from there on see."""
     attend(
         [400],
-        [(0, at) for at in range(position - 5, position + 6)],
+        [(0, index) for index in range(position - 5, position + 6)],
         heads=4,
         kv_heads=2,
         head_dim=16,

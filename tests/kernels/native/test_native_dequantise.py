@@ -79,8 +79,8 @@ def test_iq1_m_scales_assembled_from_four_pieces_may_be_odd() -> None:
     raw = blocks("iq1_m", len(ODD_SCALES), 256)
     for row, bits in enumerate(ODD_SCALES):
         for piece in range(4):
-            at = 49 + 2 * piece
-            raw[row, at] = (raw[row, at] & 0x0F) | (bits >> 4 * piece & 15) << 4
+            index = 49 + 2 * piece
+            raw[row, index] = (raw[row, index] & 0x0F) | (bits >> 4 * piece & 15) << 4
     w = of_bytes("iq1_m", raw)
     same_bits(dequantised(w), dequantise(w), "iq1_m")
 

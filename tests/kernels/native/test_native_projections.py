@@ -88,11 +88,11 @@ def unkind_scales(dtype: str, rows: int, k: int) -> Weight:
     random = np.random.default_rng(k)
     result = weight((rows, k), dtype, random)
     blocks = result.raw.reshape(-1, block_of(dtype)[1])
-    for at in HALVES[dtype]:
+    for index in HALVES[dtype]:
         scales = random.choice(UNKIND_HALVES, len(blocks)).astype(np.uint16)
         kind = np.arange(len(blocks)) // (k // block_of(dtype)[0]) % 2  # every other row: finite ones only
         scales[kind == 0] = random.choice((0x0001, 0x83FF, 0x8000, 0x3C00), (kind == 0).sum())
-        blocks[:, at : at + 2] = scales.view(np.uint8).reshape(-1, 2)
+        blocks[:, index : index + 2] = scales.view(np.uint8).reshape(-1, 2)
     return result
 
 
@@ -137,8 +137,8 @@ def test_inputs_of_every_kind(dtype: str) -> None:
 def finite(dtype: str, rows: int, k: int) -> Weight:
     result = weight((rows, k), dtype, np.random.default_rng(k))
     blocks = result.raw.reshape(-1, block_of(dtype)[1])
-    for at in HALVES[dtype]:
-        blocks[:, at : at + 2] = np.array([0x2C00], np.uint16).view(np.uint8)
+    for index in HALVES[dtype]:
+        blocks[:, index : index + 2] = np.array([0x2C00], np.uint16).view(np.uint8)
     return result
 
 

@@ -48,8 +48,8 @@ def undefined_symbols(library: bytes) -> set[str]:
     (symbols,) = (header for header in headers if header[1] == 11)  # SHT_DYNSYM
     names = headers[symbols[6]][4]
     result = set()
-    for at in range(symbols[4], symbols[4] + symbols[5], 24):
-        name, _, _, section = struct.unpack_from("<IBBH", library, at)
+    for index in range(symbols[4], symbols[4] + symbols[5], 24):
+        name, _, _, section = struct.unpack_from("<IBBH", library, index)
         if name and section == 0:
             result.add(library[names + name : library.index(b"\0", names + name)].decode())
     return result

@@ -48,8 +48,8 @@ def test_batch_gives_the_bits_of_single_tokens(bench: CaseBench) -> None:
     together = bench.results(node(tokens))["out"]
     assert np.isfinite(together).all() and together.any()
     for number, token in enumerate(tokens):
-        alone = bench.results(node([token], Op.FLASH_ATTN))["out"]
-        assert alone[0].tobytes() == together[number].tobytes()
+        out = bench.results(node([token], Op.FLASH_ATTN))["out"]
+        assert out[0].tobytes() == together[number].tobytes()
 
 
 @pytest.mark.rest

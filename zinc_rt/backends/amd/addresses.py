@@ -80,10 +80,10 @@ class AddressMap:
     def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
         """Return the reason why these bytes cannot be used, for the PM4 linter; empty if they can. They may span
         adjacent regions."""
-        at, end = va, va + max(size_bytes, 1)
-        while at < end:
-            ends = [region.end for region in self._regions if region.va <= at < region.end]
+        index, end = va, va + max(size_bytes, 1)
+        while index < end:
+            ends = [region.end for region in self._regions if region.va <= index < region.end]
             if not ends:
-                return self.describe(at)
-            at = max(ends)
+                return self.describe(index)
+            index = max(ends)
         return None

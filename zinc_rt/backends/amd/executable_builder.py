@@ -142,8 +142,8 @@ class ExecutableBuilder:
             refuse_illegal(words, stream.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
             if expected is not None:
                 steps = [stream.dispatches[index] for index in sorted(stream.dispatches)]
-                at = dict(zip((offset for offset, _ in nodes), steps, strict=True))
-                verify(words, at, stream.name, expected)
+                offset = dict(zip((offset for offset, _ in nodes), steps, strict=True))
+                verify(words, offset, stream.name, expected)
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {stream.name}", fallback=Placement.GTT)
         buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {stream.name}")
         storage: Storage = buffer.storage

@@ -108,10 +108,10 @@ class AmdInstrument:
         before = len(self.queue_findings(STILL_RUNNING))
         self._device.tell_unfinished()
         findings = self.queue_findings(STILL_RUNNING)
-        mine = [
+        sentences = [
             finding.finding.sentence for finding in findings[before:] or findings if finding.queue_id == queue_id
         ]
-        return tuple(mine)
+        return tuple(sentences)
 
     def consulted(self) -> Sequence[str]:
         return self._device.consulted()[1]

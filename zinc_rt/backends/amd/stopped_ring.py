@@ -117,13 +117,13 @@ def window(ring: AmdRing, addresses: AddressMap) -> Window:
 def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
     """Name the packets on both sides of rptr: hardware stops rptr at a bad packet, inside it or after it."""
     before = [item for item in items if item.offset < rptr]
-    at = next((item for item in items if item.offset == rptr), None)
+    offset = next((item for item in items if item.offset == rptr), None)
     parts = []
     if before:
         whole = before[-1].offset + before[-1].length <= rptr
         parts.append(f"{'last read' if whole else 'rptr is inside'}: {one_line(before[-1], ring, addresses)}")
-    if at is not None:
-        parts.append(f"next: {one_line(at, ring, addresses)}")
+    if offset is not None:
+        parts.append(f"next: {one_line(offset, ring, addresses)}")
     return "; ".join(parts) or "none read"
 
 

@@ -148,12 +148,12 @@ def self_test(content: bytes) -> str:
             return f"it took longer than {SELF_TEST_SECONDS:g} s"
     if result.returncode == 0:
         return ""
-    at = result.stdout.strip().rpartition("\n")[2]
+    location = result.stdout.strip().rpartition("\n")[2]
     if result.returncode < 0:
-        return f"{_signal(-result.returncode)} in {at.removeprefix('running ')}"
+        return f"{_signal(-result.returncode)} in {location.removeprefix('running ')}"
     if result.returncode != WRONG_BITS:
-        return f"{at}: {result.stderr.strip().rpartition(chr(10))[2] or f'exit {result.returncode}'}"
-    return at
+        return f"{location}: {result.stderr.strip().rpartition(chr(10))[2] or f'exit {result.returncode}'}"
+    return location
 
 
 def load(content: bytes) -> ctypes.CDLL:

@@ -100,13 +100,15 @@ def _pages(weight: Weight) -> Iterator[PageRange]:
     yield PageRange(start, -(-(high - start) // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
-def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
-    """Return the groups to prefetch while `at` runs: the following ones, wrapping around, up to the budget; at
-    least one."""
+def next_groups(groups: Sequence[WeightGroup], position: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
+    """Return the groups to prefetch while group `position` runs.
+
+    The following groups are selected, wrapping around, up to the budget; at least one.
+    """
     following: list[int] = []
     left = budget_bytes
     for step in range(1, len(groups)):
-        index = (at + step) % len(groups)
+        index = (position + step) % len(groups)
         left -= groups[index].size_bytes
         if left < 0 and any(groups[item].ranges for item in following):
             break
@@ -235,5 +237,5 @@ class ReadAhead:
 
 def _split_group(group: WeightGroup) -> Iterator[PageRange]:
     for item in group.ranges:
-        for at in range(0, item.size_bytes, PIECE_BYTES):
-            yield PageRange(item.address + at, min(PIECE_BYTES, item.size_bytes - at))
+        for index in range(0, item.size_bytes, PIECE_BYTES):
+            yield PageRange(item.address + index, min(PIECE_BYTES, item.size_bytes - index))

@@ -95,11 +95,11 @@ class NativeExecutable:
         first, last = int(self.seen[0]), int(self.seen[1])
         start, scale = self.host_ns[0], (self.host_ns[1] - self.host_ns[0]) / (last - first)
         dispatches = []
-        at = first
+        index = first
         for number, (node, kernel) in enumerate(self.tasks):
             start_time, ended = (int(reading) for reading in self.seen[2 + 2 * number : 4 + 2 * number])
-            start_time, ended = (start_time, ended) if start_time else (at, at)
-            at = ended
+            start_time, ended = (start_time, ended) if start_time else (index, index)
+            index = ended
             dispatches.append(
                 Timed(node, kernel, *(start + round((item - first) * scale) for item in (start_time, ended)))
             )

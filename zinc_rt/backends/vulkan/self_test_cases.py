@@ -99,9 +99,9 @@ def wrong_bits(number: int, operands: Operands, got: np.ndarray) -> WrongBits | 
         bad &= ~(np.isnan(want) & np.isnan(got.view(np.float32)))
     if not bad.any():
         return None
-    at = int(np.argmax(bad))
-    seen = tuple(int(item[at]) for item in (operands.a, operands.b, operands.c)[: operation.operands])
-    return WrongBits(operation, int(bad.sum()), len(got), seen, int(want.view(np.uint32)[at]), int(got[at]))
+    index = int(np.argmax(bad))
+    seen = tuple(int(item[index]) for item in (operands.a, operands.b, operands.c)[: operation.operands])
+    return WrongBits(operation, int(bad.sum()), len(got), seen, int(want.view(np.uint32)[index]), int(got[index]))
 
 
 def _compare(a: Float32, b: Float32, c: Float32) -> np.ndarray:

@@ -249,10 +249,10 @@ def residual_norm(uses: Uses, index: int) -> Fusion | None:
     if norm.op is not Op.RMS_NORM or not _is_row_norm(uses, index):
         return None
     hidden, weight, _ = norm.inputs
-    at = uses.written.get(hidden)
-    if at is None or uses.node(at).op is not Op.ADD:
+    position = uses.written.get(hidden)
+    if position is None or uses.node(position).op is not Op.ADD:
         return None
-    add = uses.node(at)
+    add = uses.node(position)
     fused = Node(
         Op.RESIDUAL_RMS_NORM,
         (*add.inputs, weight),
@@ -261,7 +261,7 @@ def residual_norm(uses: Uses, index: int) -> Fusion | None:
         norm.layer,
         norm.label,
     )
-    return Fusion(at, fused, (at, index))
+    return Fusion(position, fused, (position, index))
 
 
 def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:

@@ -52,16 +52,16 @@ def _objects(data: bytes, source: str) -> Iterator[bytes]:
             f"{source}: a pipeline cache of vendor {vendor:#x}, expected AMD's {AMD:#x}: the driver is not RADV"
         )
     (count,) = struct.unpack_from("<I", data, _HEADER.size)
-    at = _HEADER.size + 4
+    offset = _HEADER.size + 4
     for _ in range(count):
-        if at + _OBJECT.size > len(data):
+        if offset + _OBJECT.size > len(data):
             return
-        _, key_bytes, size_bytes = _OBJECT.unpack_from(data, at)
-        begin = _up(at + _OBJECT.size + key_bytes, _ALIGNMENT)
-        at = begin + size_bytes
-        if at <= len(data):
-            yield data[begin:at]
-        at = _up(at, 4)
+        _, key_bytes, size_bytes = _OBJECT.unpack_from(data, offset)
+        begin = _up(offset + _OBJECT.size + key_bytes, _ALIGNMENT)
+        offset = begin + size_bytes
+        if offset <= len(data):
+            yield data[begin:offset]
+        offset = _up(offset, 4)
 
 
 def _shader(data: bytes) -> RadvShader | None:
@@ -71,9 +71,9 @@ def _shader(data: bytes) -> RadvShader | None:
     _, sgprs, vgprs, *_, float_mode, scratch, rsrc1, rsrc2, rsrc3 = _CONFIG.unpack_from(data)
     if float_mode != rsrc1 >> 12 & 0xFF:
         return None
-    for at in range(_CONFIG.size, len(data) - _SIZES.size, 4):
-        begin = _up(at + 4, 8) + _SIZES.size
-        if int.from_bytes(data[at : at + 4], "little") != len(data) or begin % _DATA_ALIGNMENT:
+    for index in range(_CONFIG.size, len(data) - _SIZES.size, 4):
+        begin = _up(index + 4, 8) + _SIZES.size
+        if int.from_bytes(data[index : index + 4], "little") != len(data) or begin % _DATA_ALIGNMENT:
             continue
         code_bytes, run_bytes, *debugging, _ = _SIZES.unpack_from(data, begin - _SIZES.size)
         if begin + code_bytes + sum(debugging) <= len(data) and 0 < run_bytes <= code_bytes and not any(debugging):

@@ -34,11 +34,11 @@ def flash_attn(
     out = np.empty((len(q), heads, value_dim), np.float32)
     for item in np.unique(slot):
         queries = np.flatnonzero(slot == item)
-        at = position[queries][:, None]
-        keys = np.arange(int(at.max()) + 1)
-        visible = keys <= at
+        index = position[queries][:, None]
+        keys = np.arange(int(index.max()) + 1)
+        visible = keys <= index
         if window:
-            visible &= at - keys < window
+            visible &= index - keys < window
         # a page outside the window may have been reused: the last key replaces its keys
         kept = np.where(visible.any(axis=0), keys, keys[-1])
         rows = cache_rows(page_table, int(item), kept, page_tokens)

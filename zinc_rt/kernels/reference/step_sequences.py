@@ -9,9 +9,10 @@ def check_ascending(op: str, sequence: np.ndarray) -> None:
     """Raise ValueError unless tokens of a sequence are adjacent, that is, sequence numbers never decrease."""
     falls = np.flatnonzero(np.diff(sequence) < 0)
     if falls.size:
-        at = int(falls[0]) + 1
+        index = int(falls[0]) + 1
         raise ValueError(
-            f"{op}: token {at} belongs to sequence {sequence[at]}, the token before it to {sequence[at - 1]}"
+            f"{op}: token {index} belongs to sequence {sequence[index]}, but the token before it to "
+            f"{sequence[index - 1]}"
         )
 
 

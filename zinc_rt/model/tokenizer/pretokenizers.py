@@ -24,11 +24,11 @@ def _number_runs(text: str) -> list[tuple[int, int]]:
         return [match.span() for match in _ASCII_RUN.finditer(text)]
     runs: list[tuple[int, int]] = []
     start = None
-    for at, char in enumerate(text):
+    for index, char in enumerate(text):
         if unicodedata.category(char)[0] == "N":
-            start = at if start is None else start
+            start = index if start is None else start
         elif start is not None:
-            runs.append((start, at))
+            runs.append((start, index))
             start = None
     if start is not None:
         runs.append((start, len(text)))

@@ -57,7 +57,9 @@ class SPM:
         end = list(range(1, count + 1))
         previous = list(range(-1, count - 1))
         heap = [
-            (-scores[id], at, at + 2) for at in range(count - 1) if (id := ids.get(text[at : at + 2])) is not None
+            (-scores[id], index, index + 2)
+            for index in range(count - 1)
+            if (id := ids.get(text[index : index + 2])) is not None
         ]
         heapify(heap)
 
@@ -78,8 +80,8 @@ class SPM:
             if previous[left] >= 0:
                 offer(previous[left], left)
         symbols = []
-        at = 0
-        while at < count:
-            symbols.append(text[at : end[at]])
-            at = end[at]
+        index = 0
+        while index < count:
+            symbols.append(text[index : end[index]])
+            index = end[index]
         return symbols

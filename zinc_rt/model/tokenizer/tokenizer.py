@@ -65,11 +65,11 @@ def _cut(text: str, token: str, id: int, kind: int) -> list[Fragment]:
         first = first.rstrip(SPACE)
     if first:
         pieces.append(first)
-    for at, piece in enumerate(rest, 1):
+    for index, piece in enumerate(rest, 1):
         pieces.append(id)
         if kind & RSTRIP:
             piece = piece.lstrip(SPACE)
-        if kind & LSTRIP and at < len(rest):
+        if kind & LSTRIP and index < len(rest):
             piece = piece.rstrip(SPACE)
         if piece:
             pieces.append(piece)

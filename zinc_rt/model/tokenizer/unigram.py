@@ -26,8 +26,8 @@ class CharsMap:
         """Return (replacement, bytes replaced) for the longest known prefix of `text[start:]`."""
         longest_match: tuple[int, int] | None = None
         node = _base(self._unit(0))
-        for at in range(start, len(text)):
-            byte = text[at]
+        for index in range(start, len(text)):
+            byte = text[index]
             if byte == 0:
                 break
             node ^= byte
@@ -36,7 +36,7 @@ class CharsMap:
                 break
             node ^= _base(unit)
             if unit >> 8 & 1:
-                longest_match = self._unit(node) & 0x7FFFFFFF, at - start + 1
+                longest_match = self._unit(node) & 0x7FFFFFFF, index - start + 1
         if longest_match is None:
             return None
         offset, length = longest_match
@@ -113,11 +113,11 @@ class Unigram:
                     start,
                 )
         ids: list[int] = []
-        at = count
-        while at > 0:
-            if not (ids and ids[-1] == token_at[at] == self._unknown):
-                ids.append(token_at[at])
-            at = start_of[at]
+        index = count
+        while index > 0:
+            if not (ids and ids[-1] == token_at[index] == self._unknown):
+                ids.append(token_at[index])
+            index = start_of[index]
         return ids[::-1]
 
     def _normalize(self, text: str) -> str:
@@ -125,8 +125,8 @@ class Unigram:
         space = SPACE.encode()
         prefixed = in_word = False
         for mapped in self._map_characters(text.encode()):
-            for at, part in enumerate(mapped.split(b" ")):
-                if at:
+            for index, part in enumerate(mapped.split(b" ")):
+                if index:
                     in_word = False
                     if not self._merge_spaces:
                         out.append(space)
@@ -143,21 +143,21 @@ class Unigram:
         if self._charsmap is None:
             return [text]
         pieces: list[bytes] = []
-        at = 0
-        while at < len(text):
-            stop = at
-            while stop < len(text) and text[at : stop + 1] in self._verbatim:
+        index = 0
+        while index < len(text):
+            stop = index
+            while stop < len(text) and text[index : stop + 1] in self._verbatim:
                 stop += 1
-            if stop > at:
-                pieces.append(text[at:stop])
-                at = stop
+            if stop > index:
+                pieces.append(text[index:stop])
+                index = stop
                 continue
-            replacement = self._charsmap.longest(text, at)
+            replacement = self._charsmap.longest(text, index)
             if replacement is None:
-                stop = at + 1
+                stop = index + 1
                 while stop < len(text) and text[stop] & 0xC0 == 0x80:
                     stop += 1
-                replacement = text[at:stop], stop - at
+                replacement = text[index:stop], stop - index
             pieces.append(replacement[0])
-            at += replacement[1]
+            index += replacement[1]
         return pieces

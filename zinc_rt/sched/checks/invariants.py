@@ -206,12 +206,12 @@ def i12(s: SchedulerState) -> str | None:
     plan = s.plan
     if not _in_flight(s):
         return None
-    for at in range(plan.sequences):
-        tokens = np.flatnonzero(plan.sequence[: plan.tokens] == at)
+    for index in range(plan.sequences):
+        tokens = np.flatnonzero(plan.sequence[: plan.tokens] == index)
         slots, positions = plan.slot[tokens], plan.position[tokens]
         request = s.slots.requests[int(slots[0])] if len(slots) else None
         if request is None or (slots != slots[0]).any() or (np.diff(tokens) != 1).any():
-            return f"sequence {at} of the step is not a run of tokens of one bound slot"
+            return f"sequence {index} of the step is not a run of tokens of one bound slot"
         if positions.tolist() != list(range(request.computed, request.computed + len(tokens))):
             return f"request {request.number} computes {positions.tolist()}, it is at {request.computed}"
         known = s.slots.history[request.slot, positions]

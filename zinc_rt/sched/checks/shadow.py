@@ -214,9 +214,10 @@ class ShadowDevice:
             return
         token_id = plan.token_id[first:last]
         if wrong := np.flatnonzero(token_id != known.tokens[begin : begin + count]).tolist():
-            at = begin + wrong[0]
+            index = begin + wrong[0]
             yield self._with_step(
-                f"{where}: token {int(token_id[wrong[0]])} at position {at}, expected {int(known.tokens[at])}"
+                f"{where}: token {int(token_id[wrong[0]])} at position {index}, "
+                f"expected {int(known.tokens[index])}"
             )
         for group in range(len(self.groups)):
             yield from self._reads_pages(group, slot, begin, known, where)
@@ -225,20 +226,22 @@ class ShadowDevice:
 
     def _reads_pages(self, group: int, slot: int, begin: int, known: KnownRequest, where: str) -> Iterator[str]:
         window = self.groups[group].window
-        at = np.arange(max(0, begin - window + 1) if window else 0, begin)
-        pages = self.tables[group][slot, at // self.page_tokens]
+        index = np.arange(max(0, begin - window + 1) if window else 0, begin)
+        pages = self.tables[group][slot, index // self.page_tokens]
         named = f"{where}, group {self.groups[group].name}"
         if (unset := np.flatnonzero(pages == UNSET)).size:
-            yield self._with_step(f"{named}: reads position {at[unset[0]]}, for which its table has no page")
+            yield self._with_step(f"{named}: reads position {index[unset[0]]}, for which its table has no page")
             return
-        places = pages * self.page_tokens + at % self.page_tokens
+        places = pages * self.page_tokens + index % self.page_tokens
         pool = self._pools[group]
-        wrong = np.flatnonzero(pool.value[places] != known.prefix[at])
+        wrong = np.flatnonzero(pool.value[places] != known.prefix[index])
         if wrong.size:
             first = int(wrong[0])
             page, location = int(pages[first]), int(places[first])
             holds = self._holds(int(pool.writer[location]), int(pool.position[location]))
-            yield self._with_step(f"{named}: reads position {int(at[first])} in page {page}, which holds {holds}")
+            yield self._with_step(
+                f"{named}: reads position {int(index[first])} in page {page}, which holds {holds}"
+            )
 
     def _holds(self, writer: int, position: int) -> str:
         return "nothing" if writer == NOBODY else f"position {position} of request {writer}"
@@ -275,21 +278,25 @@ class ShadowDevice:
         known = self._request_of(slot)
         if known is None:
             return
-        at = plan.position[first:last]
-        if int(at[-1]) >= known.count:
+        index = plan.position[first:last]
+        if int(index[-1]) >= known.count:
             return
         for group, pool in enumerate(self._pools):
-            pages = self.tables[group][slot, at // self.page_tokens]
+            pages = self.tables[group][slot, index // self.page_tokens]
             if (pages == UNSET).any():
-                missing = int(at[np.flatnonzero(pages == UNSET)[0]])
+                missing = int(index[np.flatnonzero(pages == UNSET)[0]])
                 yield self._with_step(f"slot {slot}, {known.name}: writes position {missing}, which has no page")
                 continue
-            places = pages * self.page_tokens + at % self.page_tokens
-            pool.value[places], pool.writer[places], pool.position[places] = known.prefix[at], known.number, at
+            places = pages * self.page_tokens + index % self.page_tokens
+            pool.value[places], pool.writer[places], pool.position[places] = (
+                known.prefix[index],
+                known.number,
+                index,
+            )
         if self.state_rows:
             row = int(plan.state_target[ordinal])
             if row != ZERO:
-                self._state[row], self._state_of[row] = known.prefix[int(at[-1])], known.number
+                self._state[row], self._state_of[row] = known.prefix[int(index[-1])], known.number
 
     def _rows(self, plan: StepPlan) -> Iterator[str]:
         """What is drawn: behind which token, by whose sampling."""
@@ -355,5 +362,5 @@ def _order(plan: StepPlan) -> Iterator[str]:
         both = f"{slot[wrong[0]]} and {slot[wrong[0] + 1]}"
         yield f"sequence {int(sequence[wrong[0]])} of the step is of slots {both}"
     elif wrong := np.flatnonzero(same & (np.diff(position) != 1)).tolist():
-        at = wrong[0]
-        yield f"slot {int(slot[at])}: position {int(position[at])} is followed by {int(position[at + 1])}"
+        index = wrong[0]
+        yield f"slot {int(slot[index])}: position {int(position[index])} is followed by {int(position[index + 1])}"

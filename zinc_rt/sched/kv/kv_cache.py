@@ -169,8 +169,8 @@ class KvCache:
         """
         tables = [[UNSET] * match.pages for _ in self.pools]
         for group, table in enumerate(tables):
-            for at in self.prefix.needed(group, match.pages):
-                table[at] = match.entries[at].page(group)
+            for index in self.prefix.needed(group, match.pages):
+                table[index] = match.entries[index].page(group)
         holding = Holding(
             tenant,
             within,
@@ -383,11 +383,11 @@ class KvCache:
         window = self.groups[group].window
         first = max(0, holding.computed - window + 1) // self.page_tokens
         left_behind = []
-        for at in range(min(first, len(table)) - 1, -1, -1):
-            if table[at] == UNSET:
+        for index in range(min(first, len(table)) - 1, -1, -1):
+            if table[index] == UNSET:
                 break
-            left_behind.append(table[at])
-            table[at] = UNSET
+            left_behind.append(table[index])
+            table[index] = UNSET
         pool.release(left_behind, holding.tenant)
         more = min(self._to_promise(holding, group) - holding.promised[group], pool.room(holding.tenant))
         if more > 0:

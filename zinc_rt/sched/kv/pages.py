@@ -55,10 +55,10 @@ class Pool:
     def take_many(self, count: int) -> list[int]:
         """Take `count` ids with one reference each. The caller has checked that they are available."""
         free, users = self._free, self.users
-        at = max(0, len(free) - count)
-        taken = free[at:]
+        index = max(0, len(free) - count)
+        taken = free[index:]
         taken.reverse()
-        del free[at:]
+        del free[index:]
         if len(taken) < count:
             oldest = self._take_idle(count - len(taken))
             self._taken_from_cache(oldest)

@@ -49,8 +49,8 @@ def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: byt
 def chain_bytes(raw: bytes, size: int, link: bytes) -> bytes:
     """Return the digests of the full pages of `raw`, of `size` bytes each. `link`: the digest before the first."""
     result = []
-    for at in range(0, len(raw) - size + 1, size):
-        link = hashlib.sha256(link + raw[at : at + size]).digest()
+    for index in range(0, len(raw) - size + 1, size):
+        link = hashlib.sha256(link + raw[index : index + size]).digest()
         result.append(link)
     return b"".join(result)
 
@@ -82,43 +82,43 @@ class CachedPage(tuple[CachedRun, int]):
 
     @property
     def digest(self) -> bytes:
-        run, at = self
-        return run.digests[at]
+        run, index = self
+        return run.digests[index]
 
     @property
     def tokens(self) -> bytes:
-        run, at = self
+        run, index = self
         size = len(run.tokens) // len(run.digests)
-        return run.tokens[at * size : (at + 1) * size]
+        return run.tokens[index * size : (index + 1) * size]
 
     @property
     def last_use_ns(self) -> int:
-        run, at = self
-        return run.last_use_ns[at]
+        run, index = self
+        return run.last_use_ns[index]
 
     @property
     def state_row(self) -> int:
-        run, at = self
-        return run.state_rows[at]
+        run, index = self
+        return run.state_rows[index]
 
     @state_row.setter
     def state_row(self, row: int) -> None:
-        run, at = self
-        run.state_rows[at] = row
+        run, index = self
+        run.state_rows[index] = row
 
     def page(self, group: int) -> int:
         """Return its page in a group, or GONE."""
-        run, at = self
-        return run.pages[group][at]
+        run, index = self
+        return run.pages[group][index]
 
     def follows(self, parent: CachedPage | None) -> bool:
         """Return whether this is the next page after `parent`, or the first of a sequence for None."""
-        run, at = self
-        return parent == (run, at - 1) if at else parent == run.parent
+        run, index = self
+        return parent == (run, index - 1) if index else parent == run.parent
 
     def has_expired(self, now_ns: int) -> bool:
-        run, at = self
-        return run.ttl_ns is not None and run.last_use_ns[at] + run.ttl_ns <= now_ns
+        run, index = self
+        return run.ttl_ns is not None and run.last_use_ns[index] + run.ttl_ns <= now_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +182,22 @@ class PrefixCache:
         raw = np.ascontiguousarray(tokens, TOKEN).tobytes()
         size = TOKEN.itemsize * self.page_tokens
         pages: list[CachedPage] = []
-        for at in range(max(0, len(tokens) - 1) // self.page_tokens):
+        for index in range(max(0, len(tokens) - 1) // self.page_tokens):
             parent = pages[-1] if pages else None
-            entry = self._find(digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], parent)
-            if entry is None or not entry.follows(parent) or entry.tokens != raw[at * size : (at + 1) * size]:
+            entry = self._find(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES], parent)
+            if (
+                entry is None
+                or not entry.follows(parent)
+                or entry.tokens != raw[index * size : (index + 1) * size]
+            ):
                 break
             if entry.has_expired(now_ns):
                 self.drop(entry)
                 break
             pages.append(entry)
         count = next((n for n in range(len(pages), 0, -1) if self._usable(pages, n)), 0)
-        for run, at in pages[:count]:
-            run.last_use_ns[at] = now_ns
+        for run, index in pages[:count]:
+            run.last_use_ns[index] = now_ns
         return Match(tuple(pages[:count]), len(pages))
 
     def _find(self, digest: bytes, parent: CachedPage | None) -> CachedPage | None:
@@ -201,9 +205,9 @@ class PrefixCache:
         run = self._entries.get(digest)
         if run is None:
             return None
-        at = parent[1] + 1 if parent is not None and parent[0] is run else 0
-        result = at < len(run.digests) and run.digests[at] == digest
-        return CachedPage((run, at if result else run.digests.index(digest)))
+        index = parent[1] + 1 if parent is not None and parent[0] is run else 0
+        result = index < len(run.digests) and run.digests[index] == digest
+        return CachedPage((run, index if result else run.digests.index(digest)))
 
     def _usable(self, pages: list[CachedPage], count: int) -> bool:
         """Return whether every group has the pages that it reads from here on, and there is a state to continue
@@ -233,14 +237,14 @@ class PrefixCache:
         if self._entries.keys().isdisjoint(links) and len({*links}) == len(links):
             return self._add(links, tokens, parent, pages, now_ns, ttl_ns)
         texts = split_pages(tokens, TOKEN.itemsize * self.page_tokens)
-        for at, (digest, raw) in enumerate(zip(links, texts, strict=True)):
+        for index, (digest, raw) in enumerate(zip(links, texts, strict=True)):
             known = self._find(digest, parent)
             if known is not None:
                 if known.follows(parent) and known.tokens == raw:
                     parent = known
                     continue
                 self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
-            parent = self._add((digest,), raw, parent, [ids[at : at + 1] for ids in pages], now_ns, ttl_ns)
+            parent = self._add((digest,), raw, parent, [ids[index : index + 1] for ids in pages], now_ns, ttl_ns)
         return parent
 
     def _add(
@@ -276,18 +280,18 @@ class PrefixCache:
             return
         windowed = self.windows[group]
         for digest in digests:
-            run, at = entry = self._entry(digest)
-            run.pages[group][at] = GONE
-            if not windowed or all(ids[at] == GONE for ids in run.pages):
+            run, index = entry = self._entry(digest)
+            run.pages[group][index] = GONE
+            if not windowed or all(ids[index] == GONE for ids in run.pages):
                 self.drop(entry)
 
     def drop(self, entry: CachedPage) -> None:
         """Remove an entry, even if its pages are in use."""
         if self.holds(entry):
             del self._entries[entry.digest]
-        run, at = entry
+        run, index = entry
         for group, ids in enumerate(run.pages):
-            page, ids[at] = ids[at], GONE
+            page, ids[index] = ids[index], GONE
             if page != GONE:
                 del self._of_page[group][page]
                 self.uncache(group, page)

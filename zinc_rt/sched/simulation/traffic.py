@@ -33,13 +33,13 @@ def lengths(random: Generator, mean: float, count: int) -> np.ndarray:
 
 def overload(random: Generator) -> list[Arrival]:
     rates = {"ant": 1.5, "bee": 3.0}
-    return [Arrival(at, who, 128, 128) for who, rate in rates.items() for at in np.arange(0, 60, 1 / rate)]
+    return [Arrival(index, who, 128, 128) for who, rate in rates.items() for index in np.arange(0, 60, 1 / rate)]
 
 
 def on_off(random: Generator) -> list[Arrival]:
-    arrivals = [Arrival(at, "steady", 128, 128) for at in np.arange(0, 120, 0.4)]
+    arrivals = [Arrival(index, "steady", 128, 128) for index in np.arange(0, 120, 0.4)]
     for start in (10, 50, 90):
-        arrivals += [Arrival(start + at, "bursts", 128, 128) for at in np.arange(0, 20, 0.25)]
+        arrivals += [Arrival(start + index, "bursts", 128, 128) for index in np.arange(0, 20, 0.25)]
     return arrivals
 
 
@@ -66,7 +66,7 @@ def flood(random: Generator) -> list[Arrival]:
 
 def interactive(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(0, "night", 200, 500) for _ in range(64)]
-    return arrivals + [Arrival(float(at), "desk", 100, 20) for at in 10 + 3.7 * np.arange(20)]
+    return arrivals + [Arrival(float(index), "desk", 100, 20) for index in 10 + 3.7 * np.arange(20)]
 
 
 def classes(random: Generator) -> list[Arrival]:
@@ -92,8 +92,8 @@ def many_tenants(random: Generator) -> list[Arrival]:
     when = np.sort(random.uniform(0, 400, 2500))
     asked, answered = lengths(random, 60, 2500), lengths(random, 60, 2500)
     return [
-        Arrival(float(at), f"tenant-{tenant}", int(prompt), int(output))
-        for at, tenant, prompt, output in zip(when, who, asked, answered, strict=True)
+        Arrival(float(index), f"tenant-{tenant}", int(prompt), int(output))
+        for index, tenant, prompt, output in zip(when, who, asked, answered, strict=True)
     ]
 
 
@@ -110,14 +110,14 @@ def chat(random: Generator) -> list[Arrival]:
     for number, begins in enumerate(poisson(random, 0.25, 0, 300)):
         turns = random.geometric(1 / CHAT_TURNS)
         asked, answered = lengths(random, CHAT_ASKED, turns), lengths(random, CHAT_ANSWERED, turns)
-        at, before = begins, 0
+        index, before = begins, 0
         for prompt, output in zip(asked, np.minimum(answered, 2000), strict=True):
             before += int(min(prompt, 2000))
             if before + output > 16_384:
                 break
-            result.append(Arrival(at, f"team-{number % 6}", before, int(output), prefix=f"chat-{number}"))
+            result.append(Arrival(index, f"team-{number % 6}", before, int(output), prefix=f"chat-{number}"))
             before += int(output)
-            at += 0.05 * output + random.exponential(CHAT_PAUSE_S)
+            index += 0.05 * output + random.exponential(CHAT_PAUSE_S)
     return result
 
 

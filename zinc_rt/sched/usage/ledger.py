@@ -145,10 +145,10 @@ class UsageLedger:
     def add(self, made: StepMade, device: RunnerCounts) -> None:
         """Count a step. `device`: the runner's counts after it, from which the time is computed."""
         with self._lock:
-            at = self._held
-            self._counts[at] = made.counts
-            self._paid[at] = made.pages
-            self._device_ns[at] = device.device_ns - self._last.device_ns
+            index = self._held
+            self._counts[index] = made.counts
+            self._paid[index] = made.pages
+            self._device_ns[index] = device.device_ns - self._last.device_ns
             if made.drawn is not None:
                 self._drawn.append(made.drawn)
             self._last = device

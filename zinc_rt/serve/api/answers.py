@@ -32,7 +32,7 @@ class Answers:
         text is omitted and only the prompts are counted."""
         self.model, self.asks = model, asks
         self.quiet_seconds: float | None = None
-        self.choices = [ChoiceText(at, reader(), shown) for at in range(sum(ask.sampling.n for ask in asks))]
+        self.choices = [ChoiceText(index, reader(), shown) for index in range(sum(ask.sampling.n for ask in asks))]
         self.streams: list[AnswerStream] = []
         self._begun = AsyncExitStack()
         self._pumps: list[asyncio.Task[None]] = []
@@ -49,7 +49,7 @@ class Answers:
 
     async def __aenter__(self) -> Self:
         if len(self.streams) > 1:
-            self._pumps = [asyncio.create_task(self._pump(at)) for at in range(len(self.streams))]
+            self._pumps = [asyncio.create_task(self._pump(index)) for index in range(len(self.streams))]
         return self
 
     async def __aexit__(
@@ -65,38 +65,38 @@ class Answers:
     async def __anext__(self) -> list[ChoicePiece]:
         try:
             async with asyncio.timeout(self.quiet_seconds):
-                at, deliveries = await self._next()
+                index, deliveries = await self._next()
         except TimeoutError:
             return []
-        return self._pieces(at, deliveries)
+        return self._pieces(index, deliveries)
 
     async def _next(self) -> tuple[int, list[Delivered]]:
         if not self._pumps:
             return 0, await anext(self.streams[0])
         while self._open:
-            at, came = await self._queue.get()
+            index, came = await self._queue.get()
             if isinstance(came, BaseException):
                 raise came
             if came is not None:
-                return at, came
+                return index, came
             self._open -= 1
         raise StopAsyncIteration
 
-    async def _pump(self, at: int) -> None:
+    async def _pump(self, index: int) -> None:
         """Forward the deliveries of one prompt into the shared queue, at the pace of the consumer."""
         try:
-            async for deliveries in self.streams[at]:
-                await self._queue.put((at, deliveries))
-            await self._queue.put((at, None))
+            async for deliveries in self.streams[index]:
+                await self._queue.put((index, deliveries))
+            await self._queue.put((index, None))
         except Exception as error:
-            await self._queue.put((at, error))
+            await self._queue.put((index, error))
 
-    def _pieces(self, at: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
-        pieces, stream = [], self.streams[at]
+    def _pieces(self, index: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
+        pieces, stream = [], self.streams[index]
         if stream.expired and self.quiet_seconds is None:  # nobody has seen anything of it
             raise failure(DEADLINE)
         for delivered in deliveries:
-            choice = self.choices[at * stream.ask.sampling.n + delivered.index]
+            choice = self.choices[index * stream.ask.sampling.n + delivered.index]
             piece = choice.feed(delivered)
             if piece is not None:
                 pieces.append(piece)

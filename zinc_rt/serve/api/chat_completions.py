@@ -49,7 +49,7 @@ class ChatShape:
     def whole(self) -> ChatCompletion:
         completion: ChatCompletion = {
             **self.head.fields("chat.completion"),  # type: ignore[typeddict-item]
-            "choices": [self._choice(at) for at in range(len(self.answers.choices))],
+            "choices": [self._choice(index) for index in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
             "zinc_rt": extension_fields(self.answers),
         }
@@ -57,8 +57,8 @@ class ChatShape:
             completion["prompt_token_ids"] = list(self.answers.asks[0].tokens)
         return completion
 
-    def _choice(self, at: int) -> ChatChoice:
-        answer = self.answers.choices[at]
+    def _choice(self, index: int) -> ChatChoice:
+        answer = self.answers.choices[index]
         message: ChatMessage = {"role": "assistant", "content": answer.content, "refusal": None}
         if answer.reasoning_content:
             message["reasoning_content"] = answer.reasoning_content
@@ -69,7 +69,7 @@ class ChatShape:
                 for call in answer.tool_calls
             ]
         choice: ChatChoice = {
-            "index": at,
+            "index": index,
             "message": message,
             "logprobs": self._logprobs(answer.logprobs),
             "finish_reason": answer.ended,

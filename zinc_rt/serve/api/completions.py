@@ -93,17 +93,17 @@ class TextShape:
         self._told = [False] * len(self._echoes)
 
     def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
-        at, text = piece.index, "".join(delta.content for delta in piece.deltas)
+        index, text = piece.index, "".join(delta.content for delta in piece.deltas)
         logprobs: Sequence[TokenLogprob | int] = piece.logprobs
-        if not self._told[at]:
-            self._told[at], echo = True, self._echoes[at]
+        if not self._told[index]:
+            self._told[index], echo = True, self._echoes[index]
             text, logprobs = echo.text + text, [*echo.logprobs, *logprobs]
         if not text and is_empty_piece(piece, self.body):
             return None
         choice: dict[str, Any] = {
-            "index": at,
+            "index": index,
             "text": text,
-            "logprobs": self._logprobs(at, logprobs),
+            "logprobs": self._logprobs(index, logprobs),
             "finish_reason": piece.finish_reason,
         }
         if self.body.return_token_ids:
@@ -113,27 +113,27 @@ class TextShape:
     def whole(self) -> TextCompletion:
         return {
             **self.head.fields("text_completion"),  # type: ignore[typeddict-item]
-            "choices": [self._choice(at) for at in range(len(self.answers.choices))],
+            "choices": [self._choice(index) for index in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
             "zinc_rt": extension_fields(self.answers),
         }
 
-    def _choice(self, at: int) -> TextChoice:
-        answer = self.answers.choices[at]
-        echo = self._echoes[at]
+    def _choice(self, index: int) -> TextChoice:
+        answer = self.answers.choices[index]
+        echo = self._echoes[index]
         choice: TextChoice = {
-            "index": at,
+            "index": index,
             "text": echo.text + answer.content,
-            "logprobs": self._logprobs(at, [*echo.logprobs, *answer.logprobs]),
+            "logprobs": self._logprobs(index, [*echo.logprobs, *answer.logprobs]),
             "finish_reason": answer.ended,
         }
         if self.body.return_token_ids:
             choice["token_ids"] = list(answer.token_ids)
-            choice["prompt_token_ids"] = list(self.answers.asks[at // (self.body.n or 1)].tokens)
+            choice["prompt_token_ids"] = list(self.answers.asks[index // (self.body.n or 1)].tokens)
         return choice
 
-    def _logprobs(self, at: int, logprobs: Sequence[TokenLogprob | int]) -> TextLogprobs | None:
+    def _logprobs(self, index: int, logprobs: Sequence[TokenLogprob | int]) -> TextLogprobs | None:
         if self.body.logprobs is None:
             return None
         tokenizer = self.answers.model.core.tokenizer
-        return text_logprobs(tokenizer, logprobs, self.body.logprobs, self._offsets[at])
+        return text_logprobs(tokenizer, logprobs, self.body.logprobs, self._offsets[index])

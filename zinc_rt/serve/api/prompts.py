@@ -62,7 +62,7 @@ async def chat_prompt(
     """Render a conversation with the model's chat template and `variables`. Raises ServeError 400 if the
     template rejects it."""
     check_length(model, sum(_characters(message) for message in messages), len(messages), "messages")
-    template_messages = [template_message(message, at) for at, message in enumerate(messages)]
+    template_messages = [template_message(message, index) for index, message in enumerate(messages)]
     variables = variables or {}
     if taken := [name for name in variables if name in TAKEN]:
         raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
@@ -103,7 +103,7 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
         raise ServeError(400, error.message, param="prompt") from error
 
 
-def template_message(message: Message, at: int) -> dict[str, Any]:
+def template_message(message: Message, index: int) -> dict[str, Any]:
     """Return a message in the form that templates expect, with its content as one text. Raises ServeError
     400."""
     fields = message.model_dump(exclude_unset=True)
@@ -111,7 +111,7 @@ def template_message(message: Message, at: int) -> dict[str, Any]:
     if isinstance(message.content, list):
         fields["content"] = "\n".join(part.text for part in message.content)
     if isinstance(calls := fields.get("tool_calls"), list):
-        fields["tool_calls"] = [_template_call(call, f"messages[{at}].tool_calls") for call in calls]
+        fields["tool_calls"] = [_template_call(call, f"messages[{index}].tool_calls") for call in calls]
     return fields
 
 

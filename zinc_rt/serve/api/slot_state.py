@@ -63,7 +63,11 @@ async def list_slots(
     if fail_on_no_slot and not scheduler.slots.free:
         raise unavailable("no slot is free", "no_slot")
     running = list(enumerate(scheduler.slots.requests))
-    return [_slot(of, at, running_request) for at, running_request in running if _may_see(by, of, running_request)]
+    return [
+        _slot(of, index, running_request)
+        for index, running_request in running
+        if _may_see(by, of, running_request)
+    ]
 
 
 @router.get("/props")
@@ -104,9 +108,9 @@ def _may_see(by: Caller, model: ServedModel, request: Running | None) -> bool:
     return request is not None and model.core.tenants[request.tenant].name == by.tenant
 
 
-def _slot(model: ServedModel, at: int, request: Running | None) -> SlotReply:
+def _slot(model: ServedModel, index: int, request: Running | None) -> SlotReply:
     reply: SlotReply = {
-        "id": at,
+        "id": index,
         "id_task": -1,
         "model": model.id,
         "n_ctx": model.ctx,

@@ -94,10 +94,10 @@ class ChoiceText:
         if self.ended:
             return None
         first, deltas = len(self.token_ids), list[Delta]()
-        for at, token in enumerate(delivered.token_ids if self.shown else ()):
+        for index, token in enumerate(delivered.token_ids if self.shown else ()):
             self.token_ids.append(token)
             if delivered.logprobs is not None:
-                self.logprobs.append(delivered.logprobs[at])
+                self.logprobs.append(delivered.logprobs[index])
             deltas += self.reader.feed(token)
             if self.reader.stopped is not None:
                 self.ended = "stop"

@@ -44,20 +44,20 @@ def _models(config: Config) -> Iterator[Said]:
     if not config.models:
         yield ("models",), "models: the list is empty: the minimum is [{id: NAME, path: M.gguf}]"
     yield from _find_duplicates("models", [model.id for model in config.models])
-    for at, model in enumerate(config.models):
+    for index, model in enumerate(config.models):
         if 0 < model.step_tokens < model.slots:
             yield (
-                ("models", at, "step_tokens"),
+                ("models", index, "step_tokens"),
                 (
-                    f"models.{at}.step_tokens: {model.slots} slots decode one token each: expected "
+                    f"models.{index}.step_tokens: {model.slots} slots decode one token each: expected "
                     f"{model.slots} or more"
                 ),
             )
         if model.state_rows is not None and model.state_rows < model.slots + 1:
             yield (
-                ("models", at, "state_rows"),
+                ("models", index, "state_rows"),
                 (
-                    f"models.{at}.state_rows: each of {model.slots} slots needs one, plus one zero row: "
+                    f"models.{index}.state_rows: each of {model.slots} slots needs one, plus one zero row: "
                     f"expected {model.slots + 1} or more"
                 ),
             )
@@ -68,9 +68,9 @@ def _tenants(config: Config) -> Iterator[Said]:
         yield ("tenants",), "tenants: the list is empty: omit `tenants` for a single tenant called default"
     yield from _find_duplicates("tenants", [tenant.id for tenant in config.tenants])
     yield from _find_duplicates("groups", [group.id for group in config.groups])
-    for at, tenant in enumerate(config.tenants):
+    for index, tenant in enumerate(config.tenants):
         for name, message in tenant_problems(config, tenant):
-            yield ("tenants", at, name), f"tenants.{at}.{name}: {message}"
+            yield ("tenants", index, name), f"tenants.{index}.{name}: {message}"
 
 
 def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
@@ -96,11 +96,11 @@ def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
 
 def _guarantees(config: Config) -> Iterator[Said]:
     """Check the sum of all guarantees. The error names the last tenant that has one."""
-    for at, tenant in reversed(list(enumerate(config.tenants))):
+    for index, tenant in reversed(list(enumerate(config.tenants))):
         if exceeded := list(largest_reserve(config, tenant)):
             for name, maximum in exceeded:
                 message = f"{getattr(tenant, name)}: at most {maximum} are available after the other guarantees"
-                yield ("tenants", at, name), f"tenants.{at}.{name}: {message}"
+                yield ("tenants", index, name), f"tenants.{index}.{name}: {message}"
             return
 
 
@@ -126,14 +126,14 @@ def can_use_model(tenant: TenantSettings, model: ModelSettings) -> bool:
 
 def _keys(config: Config) -> Iterator[Said]:
     seen: dict[str, str] = {}
-    for at, tenant in enumerate(config.tenants):
+    for index, tenant in enumerate(config.tenants):
         for number, key in enumerate(tenant.keys):
-            location = ("tenants", at, "keys", number, "id")
+            location = ("tenants", index, "keys", number, "id")
             if key.id in seen:
-                yield location, f"tenants.{at}.keys.{number}.id: {key.id!r} is already a key of {seen[key.id]}"
+                yield location, f"tenants.{index}.keys.{number}.id: {key.id!r} is already a key of {seen[key.id]}"
             seen.setdefault(key.id, tenant.id)
             if not key.scopes:
-                yield location[:-1], f"tenants.{at}.keys.{number}.scopes: a key without scopes gives no access"
+                yield location[:-1], f"tenants.{index}.keys.{number}.scopes: a key without scopes gives no access"
 
 
 def _classes(config: Config) -> Iterator[Said]:
@@ -164,9 +164,9 @@ def _exposure(config: Config) -> Iterator[Said]:
 
 
 def _find_duplicates(part: str, names: list[str]) -> Iterator[Said]:
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            yield (part, at, "id"), f"{part}.{at}.id: {name!r} is used twice: expected a unique name"
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield (part, index, "id"), f"{part}.{index}.id: {name!r} is used twice: expected a unique name"
 
 
 def _join_names(names: Iterable[str]) -> str:

@@ -106,14 +106,14 @@ def _printable_value(value: Any) -> str:
 
 def _known_names(kind: type[Any], place: Place) -> Iterator[str]:
     """Return the setting names at a location."""
-    at: Any = kind
+    index: Any = kind
     for step in place:
-        if isinstance(step, str) and is_dataclass(at):
-            hint = get_type_hints(at).get(step)
-            at = next((item for item in _nested_types(hint) if is_dataclass(item)), None)
-    if is_dataclass(at):
+        if isinstance(step, str) and is_dataclass(index):
+            hint = get_type_hints(index).get(step)
+            index = next((item for item in _nested_types(hint) if is_dataclass(item)), None)
+    if is_dataclass(index):
         yield from (
-            "class" if field.name == "priority" else field.name for field in fields(at) if field.name != "file"
+            "class" if field.name == "priority" else field.name for field in fields(index) if field.name != "file"
         )
 
 

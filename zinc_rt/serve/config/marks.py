@@ -52,20 +52,22 @@ def _value(loader: Any, node: yaml.Node, place: Place, marked: MarkedYaml, aroun
         return None
     inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, marked, (*around, id(node)))  # noqa: E731
     if isinstance(node, yaml.SequenceNode):
-        return [inside(item, (*place, at)) for at, item in enumerate(node.value)]
+        return [inside(item, (*place, index)) for index, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
         return _scalar(loader, node, line, marked)
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        key, at = str(getattr(key_node, "value", "?")), key_node.start_mark.line + 1
+        key, index = str(getattr(key_node, "value", "?")), key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            marked.problems.append((at, "a key that is not a word"))
+            marked.problems.append((index, "a key that is not a word"))
         elif key_node.tag == "tag:yaml.org,2002:merge":
-            marked.problems.append((at, "merge keys (<<) are not supported: write each value, or use `defaults`"))
+            marked.problems.append(
+                (index, "merge keys (<<) are not supported: write each value, or use `defaults`")
+            )
         elif key in values:
-            marked.problems.append((at, f"{key} is set twice: first in line {marked.lines[(*place, key)]}"))
+            marked.problems.append((index, f"{key} is set twice: first in line {marked.lines[(*place, key)]}"))
         else:
-            marked.lines[(*place, key)] = at
+            marked.lines[(*place, key)] = index
             values[key] = inside(value_node, (*place, key))
     return values
 

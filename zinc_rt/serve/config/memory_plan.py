@@ -117,8 +117,8 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
         if role in PARTS:
             parts[PARTS[role]] += allocation.size_bytes
     pools = tuple(
-        PagePool(group.name, limits.group_pages(at, group.window), group.page_bytes(limits.page_tokens))
-        for at, group in enumerate(groups)
+        PagePool(group.name, limits.group_pages(index, group.window), group.page_bytes(limits.page_tokens))
+        for index, group in enumerate(groups)
     )
     for pool in pools:
         parts[f"pages, {pool.name}"] = pool.pages * pool.page_bytes
@@ -126,8 +126,10 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
     if row:
         parts["state rows"] = limits.recurrent_rows * row
     text = replace(limits, slots=1, pages=None)
-    alone = [text.group_pages(at, group.window) for at, group in enumerate(groups)]
-    contexts = min((pool.pages // need for pool, need in zip(pools, alone, strict=True)), default=limits.slots)
+    group_pages = [text.group_pages(index, group.window) for index, group in enumerate(groups)]
+    contexts = min(
+        (pool.pages // need for pool, need in zip(pools, group_pages, strict=True)), default=limits.slots
+    )
     memory = ModelMemory(
         settings.id, opener.choice.tier, limits.ctx, limits.slots, limits.page_tokens, pools,
         limits.recurrent_rows if row else 0, dict(parts), contexts,

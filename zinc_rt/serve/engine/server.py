@@ -307,7 +307,9 @@ class InferenceServer:
     def _seconds_until_due(self) -> float:
         """Return the seconds until a scheduler timer or the next file check is due."""
         due = [
-            at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
+            index
+            for model in self.models.values()
+            if not model.lost and (index := model.core.scheduler.next_event())
         ]
         due.append(int(self._look_at * 1e9))
         return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)

@@ -204,10 +204,10 @@ class _Values:
 
 
 def _resolve(whole: Mapping[str, Any], ref: str) -> Any:
-    at: Any = whole
+    index: Any = whole
     for step in ref.removeprefix("#").strip("/").split("/"):
-        at = at.get(step) if isinstance(at, Mapping) else None
-    return at
+        index = index.get(step) if isinstance(index, Mapping) else None
+    return index
 
 
 def _write_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:

@@ -28,18 +28,18 @@ def read_json(text: str) -> Any:
 
 def read_values(text: str, *, separator: str) -> list[Any]:
     """Parse several JSON values. Raises MalformedCall."""
-    decoder, at, values = json.JSONDecoder(), 0, list[Any]()
-    while text[at:].strip():
-        at += len(text) - at - len(text[at:].lstrip())
+    decoder, index, values = json.JSONDecoder(), 0, list[Any]()
+    while text[index:].strip():
+        index += len(text) - index - len(text[index:].lstrip())
         try:
-            _, end = decoder.raw_decode(text, at)
+            _, end = decoder.raw_decode(text, index)
         except (ValueError, RecursionError) as error:
             raise MalformedCall(f"no JSON: {error}") from None
-        values.append(read_json(text[at:end]))
+        values.append(read_json(text[index:end]))
         rest = text[end:].lstrip()
         if rest and not rest.startswith(separator):
             raise MalformedCall("text after the call")
-        at = len(text) - len(rest.removeprefix(separator))
+        index = len(text) - len(rest.removeprefix(separator))
     return values
 
 

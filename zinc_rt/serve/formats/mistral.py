@@ -28,9 +28,9 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Parse calls in either syntax."""
     marks = [part.text for part in parts if isinstance(part, Mark)]
     if ARGS in marks:
-        at = parts.index(Mark(ARGS))
-        name = text_of(parts[: parts.index(Mark(CALL_ID))] if CALL_ID in marks else parts[:at]).strip()
-        arguments = read_json(text_of(parts[at + 1 :]))
+        index = parts.index(Mark(ARGS))
+        name = text_of(parts[: parts.index(Mark(CALL_ID))] if CALL_ID in marks else parts[:index]).strip()
+        arguments = read_json(text_of(parts[index + 1 :]))
         if not name or not isinstance(arguments, dict):
             raise MalformedCall(f"a call consists of NAME{ARGS} and an object")
         return [ToolCall(name, write_json(arguments))]

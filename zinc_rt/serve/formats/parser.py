@@ -24,11 +24,11 @@ class MarkScanner:
         """Return the text that can no longer be part of a marker."""
         text = self._held + text
         parts: list[Part] = []
-        while positions := [(at, mark) for mark in self._marks if (at := text.find(mark)) >= 0]:
-            at, mark = min(positions)
-            parts += [text[:at]] * (at > 0)
+        while positions := [(index, mark) for mark in self._marks if (index := text.find(mark)) >= 0]:
+            index, mark = min(positions)
+            parts += [text[:index]] * (index > 0)
             parts.append(Mark(mark))
-            text = text[at + len(mark) :]
+            text = text[index + len(mark) :]
         certain = len(text) - self._undecided(text)
         self._held = text[certain:]
         return parts + [text[:certain]] * (certain > 0)

@@ -29,12 +29,14 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     name, inside = match[1].strip(), match[2]
     properties = (tools.get(name) or {}).get("properties")
     types = properties if isinstance(properties, Mapping) else {}
-    arguments, at = {}, 0
-    while one := _PARAMETER.match(inside, at):
-        key, at = one[1].strip(), one.end()
+    arguments, index = {}, 0
+    while one := _PARAMETER.match(inside, index):
+        key, index = one[1].strip(), one.end()
         arguments[key] = value_of(one[2], types.get(key, {}))
-    if inside[at:].strip():
-        raise MalformedCall(f"the call of {name} contains text besides parameters: {inside[at:].strip()[:40]!r}")
+    if inside[index:].strip():
+        raise MalformedCall(
+            f"the call of {name} contains text besides parameters: {inside[index:].strip()[:40]!r}"
+        )
     return [ToolCall(name, write_json(arguments))]
 
 

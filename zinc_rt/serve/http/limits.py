@@ -184,7 +184,9 @@ def rate_headers(
     if tenant.prefill_rate is not None:
         buckets = [(model.core.scheduler, model.core.tenant_number(tenant.id)) for model in models]
         now_ns = time.monotonic_ns()
-        levels = [(bucket.level(now_ns), bucket) for s, at in buckets if (bucket := s.buckets[at][0]) is not None]
+        levels = [
+            (bucket.level(now_ns), bucket) for s, index in buckets if (bucket := s.buckets[index][0]) is not None
+        ]
         if levels:
             level, bucket = min(levels, key=lambda level: level[0])
             headers |= _headers("tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate)

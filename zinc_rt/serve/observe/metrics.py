@@ -304,7 +304,7 @@ def _tenant_families(
     for model in models:
         scheduler = model.core.scheduler
         names = [tenant.name for tenant in scheduler.tenants]
-        label = {name: name if at < TENANTS else OTHER for at, name in enumerate(names)}
+        label = {name: name if index < TENANTS else OTHER for index, name in enumerate(names)}
         kinds: Counter[tuple[str, str]] = Counter()
         for name, counters in counts[model.id].items():
             if not name.startswith(RESERVED):
@@ -329,8 +329,8 @@ def _held_resources(scheduler: Scheduler, names: list[str], label: Mapping[str, 
         parts = [usage.slots / scheduler.limits.slots]
         parts += [used / group.pages for used, group in zip(usage.pages, scheduler.cache.groups, strict=True)]
         sums = values.setdefault(label[name], [0.0] * len(HELD))
-        for at, value in enumerate((usage.slots, usage.waiting, sum(usage.pages), max(parts))):
-            sums[at] += value
+        for index, value in enumerate((usage.slots, usage.waiting, sum(usage.pages), max(parts))):
+            sums[index] += value
     return values
 
 

@@ -80,7 +80,7 @@ def key_document(key: KeySettings) -> dict[str, Any]:
 
 
 def _number(scheduler: Scheduler, name: str) -> int | None:
-    return next((at for at, tenant in enumerate(scheduler.tenants) if tenant.name == name), None)
+    return next((index for index, tenant in enumerate(scheduler.tenants) if tenant.name == name), None)
 
 
 def _held_resources(scheduler: Scheduler, number: int) -> dict[str, Any]:

@@ -87,11 +87,11 @@ def _stored_usage(
         raise ServeError(400, error.message) from error
     except ZincError as error:
         raise unavailable(error.message, "ledger") from error
-    mine = [group for group in usage.groups if group.key[0] == id]
+    groups = [group for group in usage.groups if group.key[0] == id]
     total = Counter[str]()
-    for group in mine:
+    for group in groups:
         total.update(group.counters)
-    if peaks := [group.counters["kv_pages_peak"] for group in mine if "kv_pages_peak" in group.counters]:
+    if peaks := [group.counters["kv_pages_peak"] for group in groups if "kv_pages_peak" in group.counters]:
         total["kv_pages_peak"] = max(peaks)
     body = {
         "object": "usage",
@@ -102,7 +102,9 @@ def _stored_usage(
         "lag_s": store.health().lag_s,
         "usage": without_latencies(total),
         **quality(total),
-        "groups": [{**dict(zip(words, group.key[1:], strict=True)), **reported(group.counters)} for group in mine],
+        "groups": [
+            {**dict(zip(words, group.key[1:], strict=True)), **reported(group.counters)} for group in groups
+        ],
     }
     return {**body, **({"books": _totals(usage)} if admin else {})}
 

@@ -67,14 +67,14 @@ class Shared:
 
     def extents(self) -> list[tuple[int, int]]:
         """Return the (start, end) ranges that have been touched."""
-        result, at = [], 0
-        while at < self.size_bytes:
+        result, offset = [], 0
+        while offset < self.size_bytes:
             try:
-                start = os.lseek(self.fd, at, os.SEEK_DATA)
+                start = os.lseek(self.fd, offset, os.SEEK_DATA)
             except OSError:  # ENXIO: nothing more
                 break
-            at = os.lseek(self.fd, start, os.SEEK_HOLE)
-            result.append((start, min(at, self.size_bytes)))
+            offset = os.lseek(self.fd, start, os.SEEK_HOLE)
+            result.append((start, min(offset, self.size_bytes)))
         return result
 
     def close(self) -> None:
@@ -161,8 +161,8 @@ class Bo:
             return
         with self.lock:
             for start, end in self.bar.extents():
-                for at in range(start, end, _CHUNK_BYTES):
-                    self._take_host_writes(at, min(at + _CHUNK_BYTES, end))
+                for index in range(start, end, _CHUNK_BYTES):
+                    self._take_host_writes(index, min(index + _CHUNK_BYTES, end))
             self.flushed_unmapped = self.host_mappings == 0
 
     def _take_host_writes(self, start: int, end: int) -> None:
@@ -203,11 +203,11 @@ class Bo:
                 np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
             self._forget_saved()
 
-    def unwritten(self, at: int) -> bool:
+    def unwritten(self, offset: int) -> bool:
         """Return whether the GPU's value at this byte differs from the host's."""
-        if self.bar is None or at // PAGE_BYTES not in self.before:
+        if self.bar is None or offset // PAGE_BYTES not in self.before:
             return False
-        return bytes(self.bar.view[at : at + 4]) != bytes(self.store.view[at : at + 4])
+        return bytes(self.bar.view[offset : offset + 4]) != bytes(self.store.view[offset : offset + 4])
 
     def _forget_saved(self) -> None:
         self.before.clear()

@@ -61,7 +61,7 @@ class InitialisedBytes:
         head, tail = WHOLE_DWORD & (0xF << start % 4), 0xF >> (4 - end % 4)
         chunks = range(first, last, _CHUNK)
         return (
-            all(bool((self.dwords[at : min(at + _CHUNK, last)] == WHOLE_DWORD).all()) for at in chunks)
+            all(bool((self.dwords[chunk : min(chunk + _CHUNK, last)] == WHOLE_DWORD).all()) for chunk in chunks)
             and (start % 4 == 0 or bool(self.dwords[first - 1] & head == head))
             and (end % 4 == 0 or bool(self.dwords[last] & tail == tail))
         )

@@ -120,9 +120,10 @@ class GpuVm:
         span = VmSpan(va, size_bytes, bo, offset, write, execute, read)
         self._cached = self._cached or bo.gl2 is not None
         table = self._table
-        at = bisect_right(table.starts, va)
+        position = bisect_right(table.starts, va)
         self._table = _Table(
-            (*table.starts[:at], va, *table.starts[at:]), (*table.spans[:at], span, *table.spans[at:])
+            (*table.starts[:position], va, *table.starts[position:]),
+            (*table.spans[:position], span, *table.spans[position:]),
         )
         self.version += 1
         return span
@@ -169,8 +170,8 @@ class GpuVm:
 
     def span_at(self, va: int) -> VmSpan | None:
         table = self._table
-        at = bisect_right(table.starts, va) - 1
-        return table.spans[at] if at >= 0 and va < table.spans[at].end else None
+        offset = bisect_right(table.starts, va) - 1
+        return table.spans[offset] if offset >= 0 and va < table.spans[offset].end else None
 
     @property
     def spans(self) -> tuple[VmSpan, ...]:
@@ -220,8 +221,8 @@ class GpuVm:
         result = np.zeros(size_bytes, np.uint8)
         for span in self.overlapping(va, size_bytes):
             start, end = max(va, span.start), min(va + size_bytes, span.end)
-            written, at = span.bo.written, start - span.start + span.offset
-            result[start - va : end - va] = 1 if written is None else written.of_bytes(at, end - start)
+            written, offset = span.bo.written, start - span.start + span.offset
+            result[start - va : end - va] = 1 if written is None else written.of_bytes(offset, end - start)
         return result
 
     def _forget(self, start: int, end: int) -> None:
@@ -240,50 +241,50 @@ class GpuVm:
     def _walk(self, va: int, size_bytes: int, access: AccessKind) -> list[tuple[VmSpan, int, int]]:
         """Return (span, offset in its buffer, bytes) in order; all are checked before any is accessed."""
         pieces = []
-        at, end = va, va + size_bytes
-        while at < end:
-            span = self.span_at(at)
+        offset, end = va, va + size_bytes
+        while offset < end:
+            span = self.span_at(offset)
             if span is None:
-                raise Fault(at, access, "not present")
+                raise Fault(offset, access, "not present")
             reason = span.allows(access)
             if reason:
-                raise Fault(at, access, reason)
-            size = min(end, span.end) - at
-            pieces.append((span, span.offset + at - span.start, size))
-            at += size
+                raise Fault(offset, access, reason)
+            size = min(end, span.end) - offset
+            pieces.append((span, span.offset + offset - span.start, size))
+            offset += size
         return pieces
 
     def read(self, va: int, size_bytes: int) -> bytes:
         pieces = self._walk(va, size_bytes, AccessKind.READ)
         if self._cached:
-            for span, at, size in pieces:
-                span.bo.gpu_reads(at, size)
-        return b"".join(bytes(span.bo.store.view[at : at + size]) for span, at, size in pieces)
+            for span, index, size in pieces:
+                span.bo.gpu_reads(index, size)
+        return b"".join(bytes(span.bo.store.view[index : index + size]) for span, index, size in pieces)
 
     def write(self, va: int, data: bytes) -> None:
         pieces = self._walk(va, len(data), AccessKind.WRITE)
         result = 0
-        for span, at, size in pieces:
-            span.bo.gpu_writes(at, size)
+        for span, index, size in pieces:
+            span.bo.gpu_writes(index, size)
             part = data[result : result + size]
-            if size == 4 and at % 4 == 0:
-                span.bo.store.u32[at // 4] = int.from_bytes(part, "little")
-            elif size == 8 and at % 8 == 0:
-                span.bo.store.u64[at // 8] = int.from_bytes(part, "little")
+            if size == 4 and index % 4 == 0:
+                span.bo.store.u32[index // 4] = int.from_bytes(part, "little")
+            elif size == 8 and index % 8 == 0:
+                span.bo.store.u64[index // 8] = int.from_bytes(part, "little")
             else:
-                span.bo.store.view[at : at + size] = part
+                span.bo.store.view[index : index + size] = part
             result += size
 
     def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         pieces = self._walk(va, size_bytes, access)
         if len(pieces) != 1:
             raise ValueError(f"0x{va:x}: {size_bytes} bytes span {len(pieces)} allocations")
-        span, at, size = pieces[0]
+        span, offset, size = pieces[0]
         if access is AccessKind.WRITE:
-            span.bo.gpu_writes(at, size)
+            span.bo.gpu_writes(offset, size)
         elif self._cached:
-            span.bo.gpu_reads(at, size)
-        return span.bo.store.view[at : at + size]
+            span.bo.gpu_reads(offset, size)
+        return span.bo.store.view[offset : offset + size]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
         self._walk(va, size_bytes, AccessKind.EXECUTE)
@@ -293,10 +294,10 @@ class GpuVm:
 
     def _fetched(self, page: int) -> bytes:
         if page not in self._icache or not self._keeps_code:
-            [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, AccessKind.EXECUTE)
+            [(span, offset, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, AccessKind.EXECUTE)
             if self._cached:
-                span.bo.gpu_reads(at, size)
-            self._icache[page] = bytes(span.bo.store.view[at : at + size])
+                span.bo.gpu_reads(offset, size)
+            self._icache[page] = bytes(span.bo.store.view[offset : offset + size])
         return self._icache[page]
 
     def describe(self, va: int) -> str:

@@ -250,10 +250,10 @@ class SimClient:
         answer = self._ask(header, bytes(body), fds)
         keep = min(len(arg), size)
         arg[:keep] = answer.body[:keep]
-        at = size
+        index = size
         for address, length in answer.header.get("written", ()):
-            self._memory.write(address, answer.body[at : at + length])
-            at += length
+            self._memory.write(address, answer.body[index : index + length])
+            index += length
         _raise_errno(answer)
 
     def _user_pages(self, request: int, values: Fields, header: dict[str, Any]) -> list[int]:

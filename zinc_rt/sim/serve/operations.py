@@ -62,11 +62,13 @@ def _refusal(error: OSError) -> dict[str, Any]:
 def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
     header = message.header
     size = int(header["size"])
-    arg, at = bytearray(message.body[:size]), size
+    arg, index = bytearray(message.body[:size]), size
     carried = CarriedMemory(pid=session.process.pid if header.get("memory") == "process" else 0)
     for address, length, comes in header["arrays"]:
-        content = bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
-        at += length if comes else 0
+        content = (
+            bytearray(message.body[index : index + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
+        )
+        index += length if comes else 0
         carried.arrays.append((int(address), content))
     taken = _take_foreign(session, message.fds[0], arg, int(header["takes"])) if "takes" in header else None
     if message.fds and "pages" in header:
@@ -86,15 +88,15 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
     return WireMessage(refusal, bytes(arg) + b"".join(data for _, data in carried.written), fds)
 
 
-def _handed_out(session: ClientSession, arg: bytearray, at: int) -> list[int]:
+def _handed_out(session: ClientSession, arg: bytearray, index: int) -> list[int]:
     """Return the memory that represents a dma-buf created by the ioctl, in the client and in later
     receivers."""
-    file = session.process.file(_INT.unpack_from(arg, at)[0])
+    file = session.process.file(_INT.unpack_from(arg, index)[0])
     memory = file.bo.host_view.fd if isinstance(file, DmaBufFile) else -1
     return [memory] if memory >= 0 else []
 
 
-def _take_foreign(session: ClientSession, fd: int, arg: bytearray, at: int) -> int | None:
+def _take_foreign(session: ClientSession, fd: int, arg: bytearray, index: int) -> int | None:
     """Import another process's dma-buf by its memory and store its number in the struct. Return None if it
     is no dma-buf."""
     wanted = os.fstat(fd)
@@ -104,7 +106,7 @@ def _take_foreign(session: ClientSession, fd: int, arg: bytearray, at: int) -> i
                 if bo.host_view.fd >= 0 and os.path.samestat(os.fstat(bo.host_view.fd), wanted):
                     bo.references += 1
                     taken = session.process.add_file(DmaBufFile(bo, gpu))
-                    _INT.pack_into(arg, at, taken)
+                    _INT.pack_into(arg, index, taken)
                     return taken
     return None
 

@@ -42,23 +42,23 @@ class RemoteMemory:
     def read(self, address: int, size_bytes: int) -> bytes:
         if self._local.carried.pid:
             return _read_process(self._local.carried.pid, address, size_bytes)
-        content, at = self._find(address, size_bytes)
-        return bytes(content[at : at + size_bytes])
+        content, offset = self._find(address, size_bytes)
+        return bytes(content[offset : offset + size_bytes])
 
     def write(self, address: int, data: bytes) -> None:
         if self._local.carried.pid:
             _write_process(self._local.carried.pid, address, data)
             return
-        content, at = self._find(address, len(data))
-        content[at : at + len(data)] = data
+        content, offset = self._find(address, len(data))
+        content[offset : offset + len(data)] = data
         self._local.carried.written.append((address, data))
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
         carried: CarriedMemory = self._local.carried
-        at = address - carried.pages_at
-        if carried.pages is None or at < 0 or at + size_bytes > len(carried.pages):
+        offset = address - carried.pages_at
+        if carried.pages is None or offset < 0 or offset + size_bytes > len(carried.pages):
             raise OSError(errno.EFAULT, f"0x{address:x}: no user pages came along")
-        return carried.pages[at : at + size_bytes]
+        return carried.pages[offset : offset + size_bytes]
 
 
 def map_pages(fd: int, size_bytes: int, offset: int = 0) -> memoryview:

@@ -48,8 +48,8 @@ class SharedPages:
         os.ftruncate(fd, size_bytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
         os.pwrite(fd, self._memory.read(address, size_bytes), 0)
-        at = self._libc.mmap(address, size_bytes, _READ_WRITE, _MAP_SHARED_FIXED, fd, 0)
-        if at != address:
+        offset = self._libc.mmap(address, size_bytes, _READ_WRITE, _MAP_SHARED_FIXED, fd, 0)
+        if offset != address:
             os.close(fd)
             raise OSError(ctypes.get_errno() or errno.EFAULT, "the pages could not be exchanged")
         self._shared[address, size_bytes] = fd

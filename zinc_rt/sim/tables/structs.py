@@ -124,12 +124,12 @@ class Fields:
         """Store a member. Raises OverflowError for a value that does not fit: an error in the device, not
         in its caller."""
         member = self.layout.fields[name]
-        at = member.offset
+        offset = member.offset
         for number in value if isinstance(value, tuple) else (value,):
-            self.raw[at : at + member.size_bytes] = number.to_bytes(
+            self.raw[offset : offset + member.size_bytes] = number.to_bytes(
                 member.size_bytes, "little", signed=member.signed
             )
-            at += member.size_bytes
+            offset += member.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
