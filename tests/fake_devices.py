@@ -86,11 +86,11 @@ class FakeVulkan:
                 setattr(holder, feature, 1)
 
     def vkGetPhysicalDeviceMemoryProperties2(self, handle: int, made: Any) -> None:
-        memoryproperties = made._obj.memoryProperties
-        memoryproperties.memoryHeapCount = memoryproperties.memoryTypeCount = 1
-        memoryproperties.memoryTypes[0].propertyFlags = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
-        memoryproperties.memoryHeaps[0].size = self.devices[handle - 100].heap_bytes
-        memoryproperties.memoryHeaps[0].flags = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+        memory_properties = made._obj.memoryProperties
+        memory_properties.memoryHeapCount = memory_properties.memoryTypeCount = 1
+        memory_properties.memoryTypes[0].propertyFlags = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+        memory_properties.memoryHeaps[0].size = self.devices[handle - 100].heap_bytes
+        memory_properties.memoryHeaps[0].flags = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
 
     def vkGetPhysicalDeviceQueueFamilyProperties(self, handle: int, count: Any, rows: Any) -> None:
         flags = self.devices[handle - 100].queue_flags
@@ -122,11 +122,11 @@ class FakeVulkan:
 
 def chained(first: Any) -> Iterator[tuple[str, Any]]:
     """Every struct of a pNext chain, with its name."""
-    from_address = first
+    member = first
     while True:
-        name = BY_STYPE[from_address.sType]
-        yield name, from_address
-        if not from_address.pNext:
+        name = BY_STYPE[member.sType]
+        yield name, member
+        if not member.pNext:
             return
-        number = ctypes.c_int32.from_address(from_address.pNext).value
-        from_address = api.struct_type(BY_STYPE[number]).from_address(from_address.pNext)
+        number = ctypes.c_int32.from_address(member.pNext).value
+        member = api.struct_type(BY_STYPE[number]).from_address(member.pNext)

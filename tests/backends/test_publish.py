@@ -61,8 +61,8 @@ def test_empty_publish_does_not_ring_the_doorbell() -> None:
 
 
 def test_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
-    emit_assembly = _machine().emit_assembly(llvm.parse_assembly(source(platform.machine())))
-    body = [line.split("#")[0].strip() for line in emit_assembly.splitlines()]
+    assembly = _machine().emit_assembly(llvm.parse_assembly(source(platform.machine())))
+    body = [line.split("#")[0].strip() for line in assembly.splitlines()]
     text = [line for line in body if re.match(r"[a-z]+\b", line)]
     fences = [index for index, line in enumerate(text) if line == "sfence"]
     assert len(fences) == 2

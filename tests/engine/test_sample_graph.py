@@ -269,8 +269,8 @@ def test_sampling_record_persists_until_rebound(tier: str) -> None:
         record.view(RECORD)["flags"] = 0
         bound = {"sample.record_slot": np.array([5, 2], np.int32), "sample.record": record[[5, 2]]}
         first = result.sample.read("sample.token", result.draw(logits, {**step, **bound}, 2)).tolist()
-        tolist = result.sample.read("sample.token", result.draw(logits, step, 0)).tolist()
-        assert first == tolist
+        tokens = result.sample.read("sample.token", result.draw(logits, step, 0)).tolist()
+        assert first == tokens
         table = result.sample.read(RECORD_TABLE, (0, 0, 1, 0)).copy()
         assert table[[5, 2]].tolist() == record[[5, 2]].tolist() and not table[[0, 1, 3, 4, 6]].any()
         resident.unload()

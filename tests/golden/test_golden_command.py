@@ -80,11 +80,11 @@ def test_golden_contains_all_arrays_and_provenance(golden: Path, capsys: Any) ->
 
 
 def test_same_arguments_make_the_same_model(model: Path) -> None:
-    with_name = model.with_name("again.gguf")
-    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(with_name)]) == 0
-    assert with_name.read_bytes() == model.read_bytes()
-    assert main(["make", "--tiny", "qwen3moe", "--seed", "4", "-o", str(with_name), "--force"]) == 0
-    assert with_name.read_bytes() != model.read_bytes()
+    renamed = model.with_name("again.gguf")
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(renamed)]) == 0
+    assert renamed.read_bytes() == model.read_bytes()
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "4", "-o", str(renamed), "--force"]) == 0
+    assert renamed.read_bytes() != model.read_bytes()
 
 
 @pytest.mark.rest

@@ -128,14 +128,10 @@ def test_largest_packet_has_count_of_all_ones() -> None:
 def test_packets_are_frozen_and_compare_by_value() -> None:
     from zinc_rt.pm4.packets import EventWrite
 
-    cs_partial_flush = EventWrite.cs_partial_flush()
+    flush = EventWrite.cs_partial_flush()
     with pytest.raises(AttributeError):
-        cs_partial_flush.event_type = 3  # type: ignore[misc]
-    assert (
-        cs_partial_flush == EventWrite(7, 4)
-        and hash(cs_partial_flush) == hash(EventWrite(7, 4))
-        and cs_partial_flush != EventWrite(7, 0)
-    )
+        flush.event_type = 3  # type: ignore[misc]
+    assert flush == EventWrite(7, 4) and hash(flush) == hash(EventWrite(7, 4)) and flush != EventWrite(7, 0)
 
 
 def test_reserved_bits_overlapping_a_field_are_rejected() -> None:

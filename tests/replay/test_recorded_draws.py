@@ -280,9 +280,9 @@ def shifted(code: Code) -> Code:
     return load
 
 
-def other(anies: tuple[Any, ...]) -> tuple[Any, ...]:
+def other(parts: tuple[Any, ...]) -> tuple[Any, ...]:
     """With other tokens."""
-    return *anies[:-1], anies[-1] ^ 1
+    return *parts[:-1], parts[-1] ^ 1
 
 
 def to_the_next_slot(code: Code) -> Code:

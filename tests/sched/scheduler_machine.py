@@ -249,17 +249,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.capsules.append(capsule)
         bound = request.slot >= 0
         tokens = self.scheduler.slots.history[request.slot, : request.length] if bound else request.tokens
-        tolist = tokens[request.prompt :].tolist()
+        generated = tokens[request.prompt :].tolist()
         for _ in range(count):
             self.number += 1
             sampling = replace(request.sampling, n=1)
             try:
                 second = NewRequest(self.number, request.tenant, tokens.copy(), request.within, sampling)
-                self.scheduler.submit(replace(second, capsule=capsule, made=len(tolist), choice=request.choice))
+                self.scheduler.submit(replace(second, capsule=capsule, made=len(generated), choice=request.choice))
             except UsageError:
                 return
             self.asked[self.number] = (request.prompt, request.limit, request.seed, 1)
-            self.made[self.number, request.choice] = list(tolist)
+            self.made[self.number, request.choice] = list(generated)
 
     @precondition(lambda self: bool(self.capsules))
     @rule()

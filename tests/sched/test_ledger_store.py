@@ -195,12 +195,12 @@ def test_invalid_options_are_rejected_by_name(tmp_path: Path, wrong: dict[str, o
 
 def test_full_disk_only_delays_the_write(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
-    healths: list[StoreHealth] = []
+    reports: list[StoreHealth] = []
     store = LedgerStore(
-        path, {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=0.001, told=healths.append
+        path, {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=0.001, told=reports.append
     )
     device = counted(ledger, 5)
-    assert store.settle() and not store.refuses() and not healths
+    assert store.settle() and not store.refuses() and not reports
     store._connection.execute("PRAGMA max_page_count = 1")  # of fewer pages than it has: no page more
     for number in range(400):
         ledger.count(f"counter {number:0100}", 0)
@@ -209,12 +209,12 @@ def test_full_disk_only_delays_the_write(tmp_path: Path) -> None:
     time.sleep(0.01)
     assert "full" in store.health().reason and str(path) in store.health().degraded
     assert store.refuses() == store.health().degraded or "in memory" in store.refuses()
-    assert [bool(health.reason) for health in healths] == [True]
+    assert [bool(health.reason) for health in reports] == [True]
     kept = found(path)
     assert kept.device["steps"] == 5 and not unbalanced(kept.usage, kept.device)
     store._connection.execute("PRAGMA max_page_count = 100000")
     assert store.settle() and not store.health().degraded and not store.refuses()
-    assert [bool(health.reason) for health in healths] == [True, False]
+    assert [bool(health.reason) for health in reports] == [True, False]
     counted(ledger, 1, device)
     store.close()
     whole = found(path)

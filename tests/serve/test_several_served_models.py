@@ -56,8 +56,8 @@ def test_second_model_can_be_loaded_and_unloaded(tmp_path: Any) -> None:
             both = await asyncio.gather(answers(server, dense), answers(server, mixed))
             assert both[0] == alone and both[1] != alone
             assert len((await running)[0].tokens) == 60
-            delete = await client.delete("/v1/models/mixed")
-            assert delete.json() == {"id": "mixed", "object": "model", "deleted": True}
+            response = await client.delete("/v1/models/mixed")
+            assert response.json() == {"id": "mixed", "object": "model", "deleted": True}
             with pytest.raises(ServeError, match="no model 'mixed'"):
                 await answers(server, mixed)
             assert (await client.post("/v1/models/load", json={"model": "mixed"})).status_code == 200

@@ -43,7 +43,7 @@ def test_address_loads_are_8_byte_aligned() -> None:
     module = read(finish_module(edited(NORM, as_glslang)))
     loads = [item for item in module.of(Opcode.Load) if item.operands[3:4] == (ALIGNED,)]
     of_addresses = [load for load in loads if module.definitions[load.operands[0]].opcode == Opcode.TypePointer]
-    assert of_addresses and {of_address.operands[4] for of_address in of_addresses} == {8}
+    assert of_addresses and {load.operands[4] for load in of_addresses} == {8}
     assert {load.operands[4] for load in loads if load not in of_addresses} == {4}
 
 

@@ -57,10 +57,10 @@ def test_ulps_count_steps_between_adjacent_floats(a: float, b: float, ulp: int) 
 
 @given(st.floats(-(2.0**100), 2.0**100, width=32), st.integers(0, 100))
 def test_n_steps_up_are_n_ulps(start: float, steps: int) -> None:
-    float32 = np.float32(start)
+    value = np.float32(start)
     for _ in range(steps):
-        float32 = np.nextafter(float32, np.float32(INF))
-    assert compare(f32(float32), f32(start), SHOWN).max_ulp == steps
+        value = np.nextafter(value, np.float32(INF))
+    assert compare(f32(value), f32(start), SHOWN).max_ulp == steps
 
 
 @given(any_float, any_float)

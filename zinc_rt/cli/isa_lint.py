@@ -57,8 +57,8 @@ def _lint(arguments: argparse.Namespace) -> int:
         all_findings = lint(
             kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel
         )
-        remarked = [all_finding for all_finding in all_findings if is_remark(all_finding.rule, kernel.compiler)]
-        unexplained = [all_finding for all_finding in all_findings if all_finding not in remarked]
+        remarked = [finding for finding in all_findings if is_remark(finding.rule, kernel.compiler)]
+        unexplained = [finding for finding in all_findings if finding not in remarked]
         for finding in all_findings if arguments.remarks else unexplained:
             words = f"{'remark: ' if finding in remarked else ''}{printable(finding.sentence())}"
             terminal.show(f"{printable(kernel.name)} {words}{_location(kernel, finding.pc)}", out=out)

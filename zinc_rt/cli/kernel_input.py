@@ -76,9 +76,9 @@ def _read_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[
     namespace = argparse.Namespace(**{"hex": None, "elf": None, "zrt": None, form: name})
     namespace.arch, namespace.wave = arguments.arch, arguments.wave
     code = read_code(namespace, source)
-    of_elf = _read_elf if form == "elf" else _read_whole_sections
+    read_sections = _read_elf if form == "elf" else _read_whole_sections
     target = target_of_code(code, getattr(arguments, "true16", None))
-    for kernel in of_elf(code.sections, name, source, code.details, target):
+    for kernel in read_sections(code.sections, name, source, code.details, target):
         if arguments.wave is None or arguments.wave == kernel.target.wave:
             limits = kernel.limits
             limits = limits if arguments.vgprs is None else replace(limits, vgprs=arguments.vgprs)
@@ -131,14 +131,14 @@ def _read_elf(
     compiler = compiler_of(data, source)
     buffers = _pointers(data, source)
     waves = {item.wave for item in declared.values()}
-    with_wave = target.with_wave(waves.pop()) if len(waves) == 1 else target
+    wave_target = target.with_wave(waves.pop()) if len(waves) == 1 else target
     for section in sections:
         for address, symbol in section.symbols:
             known = declared.get(symbol)
             entry = address - section.address
             if known is None:
                 yield KernelInput(
-                    symbol, section, entry, with_wave, Limits(), name, kernel=False, compiler=compiler
+                    symbol, section, entry, wave_target, Limits(), name, kernel=False, compiler=compiler
                 )
                 continue
             limits = Limits(

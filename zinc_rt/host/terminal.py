@@ -273,20 +273,21 @@ def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
     if width is None:
         return _render(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
-    leasts = [
+    least_widths = [
         _least_width(column, natural_width, [row[index] for row in cells], last=index == len(columns) - 1)
         for index, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
     ]
-    if sum(leasts) > room:
+    if sum(least_widths) > room:
         return _render(_list_of_rows(columns, cells, width), width, colour=colour)
     roomy = [
         max(narrow, min(natural_width, LEAST_FOLDED))
-        for narrow, natural_width in zip(leasts, natural, strict=True)
+        for narrow, natural_width in zip(least_widths, natural, strict=True)
     ]
-    leasts = roomy if sum(roomy) <= room else leasts
+    least_widths = roomy if sum(roomy) <= room else least_widths
     while sum(natural) > room:  # the widest gives way first
         index = max(
-            (index for index in range(len(natural)) if natural[index] > leasts[index]), key=natural.__getitem__
+            (index for index in range(len(natural)) if natural[index] > least_widths[index]),
+            key=natural.__getitem__,
         )
         natural[index] -= 1
     return _render(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)

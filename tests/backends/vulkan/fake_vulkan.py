@@ -623,9 +623,9 @@ def _chain(first: Any) -> Iterator[Any]:
     index = first.pNext
     while index:
         kind = ctypes.c_int32.from_address(index).value
-        from_address: Any = api.struct_type(STYPE_NAMES[kind]).from_address(index)
-        yield from_address
-        index = from_address.pNext
+        structure: Any = api.struct_type(STYPE_NAMES[kind]).from_address(index)
+        yield structure
+        index = structure.pNext
 
 
 def _u64s(address: int, count: int) -> list[int]:

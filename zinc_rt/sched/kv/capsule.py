@@ -96,7 +96,7 @@ def fork(
     capsule, _ = taken
     restores = [restore(cache, capsule, prompt=holding.prompt, maximum=holding.most) for _ in range(count)]
     drop(cache, capsule)
-    whole = [restore for restore in restores if restore is not None]
+    whole = [restored_capsule for restored_capsule in restores if restored_capsule is not None]
     if len(whole) < count:
         for restored, _ in whole:
             cache.release(restored)

@@ -171,5 +171,5 @@ def percentiles(values: np.ndarray) -> tuple[float, float]:
     """Return the 50th and the 99th percentile, each an observed value."""
     if not len(values):
         return 0.0, 0.0
-    percentile = np.percentile(values, (50, 99), method="inverted_cdf")
-    return float(percentile[0]), float(percentile[1])
+    quantiles = np.percentile(values, (50, 99), method="inverted_cdf")
+    return float(quantiles[0]), float(quantiles[1])

@@ -81,14 +81,14 @@ def error_response(error: ServeError) -> Response:
 async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. Cancel it and raise ClientGone if the client disconnects."""
     task = asyncio.ensure_future(work)
-    ensure_future = asyncio.ensure_future(_wait_for_disconnect(receive))
+    disconnect_task = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({task, ensure_future}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         raise ClientGone
     finally:
-        ensure_future.cancel()
+        disconnect_task.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task})

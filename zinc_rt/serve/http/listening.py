@@ -139,9 +139,9 @@ async def _serve(
         if lost.done():
             say(f"lost      {lost.result()}")
             return FAILED
-        ensure_future = asyncio.ensure_future(signals.acquire())
+        signal_task = asyncio.ensure_future(signals.acquire())
         drained = asyncio.ensure_future(_drain(server, say))
-        await asyncio.wait({drained, ensure_future}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({drained, signal_task}, return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
             http.force_exit = True
             return INTERRUPTED

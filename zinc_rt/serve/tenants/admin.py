@@ -37,7 +37,7 @@ def router(server: InferenceServer) -> APIRouter:
     @routes.post("/reload")
     async def reload_configuration() -> dict[str, Any]:
         """Reload the configuration file, atomically."""
-        reload = await reloading.reload(server)
-        return {"status": "reloaded", "applied": list(reload.applied), "at_start": list(reload.at_start)}
+        result = await reloading.reload(server)
+        return {"status": "reloaded", "applied": list(result.applied), "at_start": list(result.at_start)}
 
     return routes
