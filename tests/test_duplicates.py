@@ -34,7 +34,7 @@ def bodies() -> dict[str, list[tuple[str, str]]]:
     return result
 
 
-def test_no_two_functions_have_the_same_body() -> None:
+def test_function_bodies_are_unique() -> None:
     groups = bodies()
     assert len(groups) > 4000
     twice = [group for group in groups.values() if len(group) > 1]

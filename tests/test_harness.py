@@ -70,7 +70,7 @@ def test_validate_returns_the_report_of_the_command(tmp_path: Path, capsys: pyte
     same(report, validate_command, words, tmp_path)
 
 
-def test_an_embedded_model_is_compared_with_its_golden() -> None:
+def test_embedded_model_is_compared_with_its_golden() -> None:
     report = harness.validate("qwen3-q", tiers=["t_cpu"], layers=(0, 1), nodes=["attn_norm-*"])
     assert report.passed
     assert {result.reference for result in report.results} & {"qwen3-q.npz", "qwen3-q.npz_deq"}
@@ -168,7 +168,7 @@ def test_wrong_arguments_raise_usage_error(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_wrong_setting_raises_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_setting_raises_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZINC_RT_TIER", "t9")
     with pytest.raises(UsageError, match="ZINC_RT_TIER"):
         harness.doctor()

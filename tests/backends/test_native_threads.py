@@ -49,7 +49,7 @@ def test_thread_count_respects_the_container_cpu_quota(
     assert default_threads() == wanted
 
 
-def test_without_topology_every_cpu_counts_as_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cpu_counts_as_a_core_without_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_read", lambda path: "")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert default_threads() == 3

@@ -119,7 +119,7 @@ def log(qwen3: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "rest"), [*LINES.items(), *MORE], ids=lambda text: text[:40])
 @pytest.mark.rest(keep=7)
-def test_without_gpu_nothing_runs_and_the_reason_is_printed(
+def test_missing_gpu_runs_nothing_and_prints_the_reason(
     name: str, rest: str, qwen3: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -32,19 +32,19 @@ def test_summaries_are_short_sentences() -> None:
     assert all(summary(point).endswith(".") for point in POINTS.values())
 
 
-def test_the_overview_has_at_most_20_lines_and_names_every_command() -> None:
+def test_overview_has_at_most_20_lines_and_names_every_command() -> None:
     page = overview(POINTS, columns=80)
     assert len(page.splitlines()) <= 20
     assert set(page.split()) >= {*POINTS, *BUILT_IN}
 
 
-def test_the_help_page_fits_80_columns() -> None:
+def test_help_page_fits_80_columns() -> None:
     page = full_help(POINTS, columns=80)
     assert max(map(len, page.splitlines())) <= 80
     assert all(f"\n{group.name}: " in page for group in GROUPS)
 
 
-def test_a_command_of_another_package_is_listed() -> None:
+def test_commands_of_other_packages_are_listed() -> None:
     assert "other" in overview([*POINTS, "extra"], columns=80)
 
 
@@ -108,7 +108,7 @@ def test_every_command_has_a_row_in_the_docs() -> None:
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_a_missing_file_has_one_wording(
+def test_missing_file_message_is_uniform(
     words: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +117,7 @@ def test_a_missing_file_has_one_wording(
     assert f"{name}: no such file\n" in capsys.readouterr().err.replace("--expect ", "")
 
 
-def test_a_missing_model_is_refused_without_heavy_imports() -> None:
+def test_missing_model_is_rejected_without_heavy_imports() -> None:
     program = (
         "import sys\nfrom zinc_rt.cli.main import main\n"
         "assert main(['run', 'missing.gguf', '-p', 'x']) == 2\n"
@@ -128,7 +128,7 @@ def test_a_missing_model_is_refused_without_heavy_imports() -> None:
 
 
 @pytest.mark.parametrize("ctx", ["-1", str(2**31)])
-def test_an_impossible_context_is_refused(ctx: str, capsys: Capture) -> None:
+def test_impossible_context_is_rejected(ctx: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "missing.gguf", "-p", "x", f"--ctx={ctx}"])
     assert ended.value.code == 2 and "expected 0 (the trained length) to 2147483647" in capsys.readouterr().err

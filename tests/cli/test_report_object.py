@@ -30,7 +30,7 @@ def test_strict_applies_to_the_json_verdict() -> None:
 
 
 @pytest.mark.rest
-def test_a_frame_has_a_row_per_result() -> None:
+def test_frame_has_a_row_per_result() -> None:
     pytest.importorskip("pandas")
     frame = Report("x", results=[Result("a", "layer", "pass", measure={"rel_rms": float("nan")}), BAD]).to_frame()
     assert list(frame["id"]) == ["a", "b<1>"] and tuple(frame.columns[: len(COLUMNS)]) == COLUMNS
@@ -39,19 +39,19 @@ def test_a_frame_has_a_row_per_result() -> None:
     assert frame.attrs["verdict"]["status"] == "FAIL"
 
 
-def test_a_report_without_results_gives_an_empty_frame() -> None:
+def test_report_without_results_gives_an_empty_frame() -> None:
     pytest.importorskip("pandas")
     frame = Report("x").to_frame()
     assert frame.empty and tuple(frame.columns) == COLUMNS
 
 
-def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pandas_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'zinc-rt\[report\]'"):
         Report("x").to_frame()
 
 
-def test_the_notebook_table_is_escaped_and_shows_failures_first() -> None:
+def test_notebook_table_is_escaped_and_shows_failures_first() -> None:
     many = [Result(f"r{number}", "layer", "pass") for number in range(HTML_ROWS)]
     shown = Report("x&y", results=[*many, BAD])._repr_html_()
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "x&amp;y: FAIL" in shown

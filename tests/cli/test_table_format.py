@@ -52,7 +52,7 @@ def test_rows_without_headings_continue_the_table_before(capsys: Capture) -> Non
     ]
 
 
-def test_an_indent_is_no_column(capsys: Capture) -> None:
+def test_indentation_is_not_a_column(capsys: Capture) -> None:
     with table_format("csv"):
         show(Table(("", Column("", key="name")), [["", "x"]], headings=False))
         show(Table(("", ""), [["", "no name at all"]], headings=False))
@@ -90,13 +90,13 @@ def test_commands_print_tables_alone(capsys: Capture) -> None:
     assert records(capsys.readouterr().out)[0][0] == "probe"
 
 
-def test_with_json_on_stdout_tables_go_to_stderr(capsys: Capture) -> None:
+def test_tables_go_to_stderr_with_json_on_stdout(capsys: Capture) -> None:
     assert tokenize([MODEL, "--text", "the", "--format", "csv", "--json", "-"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("{") and "id,piece" in err
 
 
-def test_an_unknown_format_is_refused(capsys: Capture) -> None:
+def test_unknown_format_is_rejected(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         tokenize([MODEL, "--text", "x", "--format", "html"])
     assert ended.value.code == 2 and "text, github, csv" in capsys.readouterr().err

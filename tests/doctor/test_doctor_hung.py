@@ -266,7 +266,7 @@ def test_silent_state_is_named_or_the_measurement_that_decides_is(
         assert "what decides" in found.first.next
 
 
-def test_a_packet_that_waits_is_told_from_a_kernel_without_end(make: Callable[..., Machine]) -> None:
+def test_waiting_packet_is_distinguished_from_endless_kernel(make: Callable[..., Machine]) -> None:
     waits, runs = packet_waits(make).first, kernel_without_end(make).first
     assert waits is not None and "a packet waits" in waits.title
     assert runs is not None and "does not end" in runs.title

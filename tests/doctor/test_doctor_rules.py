@@ -43,7 +43,7 @@ def found(row: dict[str, Any], change: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.rest(keep=20)
-def test_rule_finds_its_machine_and_not_one_that_comes_near(name: str) -> None:
+def test_rule_matches_its_machine_but_not_a_similar_one(name: str) -> None:
     row = EXAMPLES[name]
     assert found(row, row["positive"]), "positive"
     assert not found(row, row["near"]), "near miss"

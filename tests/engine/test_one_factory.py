@@ -93,7 +93,7 @@ def test_limits_are_the_defaults(front) -> None:  # type: ignore[no-untyped-def]
         assert limits.classes == CLASSES and limits.classes[Priority.INTERACTIVE].gap_ns == 30_000_000
 
 
-def test_a_step_of_the_scheduler_is_a_step_of_the_engine() -> None:
+def test_scheduler_step_is_one_engine_step() -> None:
     assert SchedulerLimits(SLOTS, CTX).step_tokens == SequenceLimits(CTX, SLOTS).step_tokens
 
 

@@ -171,7 +171,7 @@ def oracle(
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", TIERS)
-def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) -> None:
+def test_late_row_draws_the_same_token(tier: str) -> None:
     late = [1, 3]
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)

@@ -81,7 +81,7 @@ def test_greedy_steps_sample_nothing_and_deliver_by_the_ring() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(max_tokens=4), DRAWS], ids=["greedy", "drawn"])
-def test_what_is_built_in_advance_is_what_runs(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prebuilt_variants_are_the_ones_that_run(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[object] = []
     build = Variants._build
     monkeypatch.setattr(

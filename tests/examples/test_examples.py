@@ -125,7 +125,7 @@ def test_token_loop_samples_same_tokens_as_run(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.rest
-def test_a_validation_prints_a_frame(capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_prints_a_frame(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pandas")
     example("harness_from_python")
     lines = capsys.readouterr().out.splitlines()

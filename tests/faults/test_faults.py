@@ -138,7 +138,7 @@ def test_blaming_only_innocent_parts_scores_as_misleading() -> None:
     assert score(a_fault(innocent="layer 3"), said(result + "t1, in layer 3")).score == "misleading"
 
 
-def test_advice_is_followed_once_and_latest_output_first() -> None:
+def test_advice_is_followed_once_starting_with_latest_output() -> None:
     text = "next       zinc-rt isa lint k.zrt\nrepro      zinc-rt validate --model m\n"
     first = Said("validate --model m", 1, text)
     assert list(_advised([first])) == ["zinc-rt isa lint k.zrt"]

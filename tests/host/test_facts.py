@@ -141,7 +141,7 @@ def test_findings_and_rows_correspond() -> None:
     assert {row.id for row in table().values() if row.kind == "rule"} - asked == finding_rules()
 
 
-def test_every_fact_a_card_can_answer_has_a_row() -> None:
+def test_every_learnable_fact_has_a_row() -> None:
     assert {probe.title for probe in LEARN} <= set(table())
 
 

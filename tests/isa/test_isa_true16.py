@@ -55,7 +55,7 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path, folder: str, chip:
          "v_interp_p10_f16_f32 v0, v1, -v2, v3 wait_exp:0"),
     ],
 )  # fmt: skip
-def test_both_readings_by_hand(raw: str, real: str, fake: str) -> None:
+def test_both_readings_match_hand_computation(raw: str, real: str, fake: str) -> None:
     """The fifth sets op_sel of a third source that does not exist: LLVM then shows no halves."""
     assert (text(raw, REAL), text(raw, FAKE)) == (real, fake)
 

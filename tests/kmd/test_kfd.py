@@ -242,7 +242,7 @@ def test_event_page_is_passed_once_and_outlives_the_process() -> None:
     assert page.handle not in [each["handle"] for each in driver.sent(kfd.IOC_FREE_MEMORY_OF_GPU)]
 
 
-def test_without_signal_events_the_page_is_freed_like_any_buffer() -> None:
+def test_event_page_without_signal_events_is_freed() -> None:
     driver = FakeDriver()
     process, _ = opened(driver)
     process.events.create(EventKind.MEMORY)

@@ -25,7 +25,7 @@ RECIPES = dict(SECTION.findall(PAGE[PAGE.index("## Recipes") : PAGE.index("## Op
 NEEDS = {"Triton": "triton", "C with ziglang, compiled by hand": "ziglang"}
 
 
-def test_there_is_a_recipe_for_each_compiler_with_at_most_three_commands() -> None:
+def test_every_compiler_has_a_recipe_of_at_most_three_commands() -> None:
     assert list(RECIPES) == ["OpenCL C", "HIP", "C with ziglang, compiled by hand", "Assembly", "Triton"]
     for text in RECIPES.values():
         assert 1 <= len(COMMAND.findall(text)) <= 3 and FILE.findall(text) and VERDICT.findall(text)

@@ -212,7 +212,7 @@ def random_graphs(draw: st.DrawFn) -> OpGraph:
 
 @pytest.mark.rest
 @given(graph=random_graphs(), tap=st.booleans(), alignment=st.sampled_from([16, 64, 256]))
-def test_no_two_live_buffers_overlap(graph, tap, alignment):
+def test_live_buffers_do_not_overlap(graph, tap, alignment):
     plan = plan_memory(graph, capacity=CAPACITY, tap=tap, alignment=alignment)
     check(graph, plan)
     assert plan.allocations["activation"].size_bytes >= plan.arena_floor_bytes

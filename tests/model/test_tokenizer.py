@@ -132,7 +132,7 @@ RECORDED = json.loads((Path(__file__).parent / "pretokenizer_words.json").read_t
 
 
 @pytest.mark.parametrize("split", sorted(SPLITS))
-def test_words_are_split_as_recorded(split: str) -> None:
+def test_recorded_word_splits_are_reproduced(split: str) -> None:
     for text, want in zip(RECORDED["texts"], RECORDED["words"][split], strict=True):
         words = [text]
         for stage in SPLITS[split]:

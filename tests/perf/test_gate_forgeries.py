@@ -271,7 +271,7 @@ def test_class_is_defined_by_sizes_of_real_model(key: str, shape: str) -> None:
 
 
 @pytest.mark.parametrize("model", sorted(FOLDER.glob("*.gguf")), ids=lambda path: path.stem)
-def test_toy_models_belong_to_no_class(model: Path) -> None:
+def test_toy_models_have_no_class(model: Path) -> None:
     small = identity(read_gguf(model)).as_dict()
     for criterion in (c for m in milestones() for c in m.criteria if c.model is not None):
         assert criterion.model is not None and other_class(small, criterion.model) is not None

@@ -36,7 +36,7 @@ def some_words(seed: int, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("generation", list(Generation))
-def test_a_million_random_and_mutated_dwords_decode(slow_counts, generation: Generation) -> None:
+def test_million_random_and_mutated_dwords_decode(slow_counts, generation: Generation) -> None:
     whole, seen, bads = slow_counts(20_000, 500_000), 0, 0
     piece = 1000
     for seed in range(whole // piece):

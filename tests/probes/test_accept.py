@@ -91,13 +91,13 @@ def test_hang_ends_the_work_and_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "hang" in failed(results)
 
 
-def test_board_without_a_row_is_skipped_with_the_file_to_extend() -> None:
+def test_unknown_board_is_skipped_and_names_the_file_to_extend() -> None:
     spec = replace(parse("sim:rx9060xt", []), shared=f"test-accept-row-{random.randrange(1 << 30):x}")
     results = list(accept(spec, "t1", 0.3, {"arch": "gfx1200"}, model=False, say=lambda text: None))
     assert results[0].status == "skip" and "devices.yaml" in results[0].advice
 
 
-def test_expected_sum_is_the_one_that_exact_arithmetic_gives() -> None:
+def test_expected_sum_matches_exact_arithmetic() -> None:
     """Every result is rounded from an exact fraction, for a random part of the values."""
     for first in (0, 0x3F70, 0x7F40, 0x8000, 0xBF00):
         total = 0
@@ -163,7 +163,7 @@ def hour(dice: random.Random, **sick: object) -> list[SensorSample]:
     return samples
 
 
-def test_a_thousand_healthy_hours_blame_nothing() -> None:
+def test_healthy_hours_have_no_suspects() -> None:
     dice = random.Random(33)
     wrong = [row.id for _ in range(1000) for row in judge(hour(dice), ROW, LINK) if row.status != "pass"]
     assert wrong == []
@@ -185,7 +185,7 @@ def test_a_thousand_healthy_hours_blame_nothing() -> None:
         ("resets", {"resets": lambda minute: int(minute > 30)}),
     ],
 )
-def test_sick_hour_is_found_by_its_rule_alone(check: str, sick: dict[str, object]) -> None:
+def test_faulty_hour_is_found_only_by_its_rule(check: str, sick: dict[str, object]) -> None:
     for seed in range(20):
         rows = judge(hour(random.Random(seed), **sick), ROW, LINK)
         assert [row.id for row in rows if row.status == "fail"] == [check]

@@ -90,7 +90,7 @@ def test_needed_probes_must_have_passed() -> None:
     assert found["D/t1"].status == "pass"
 
 
-def test_need_applies_only_on_tiers_that_have_it() -> None:
+def test_requirement_applies_only_to_its_tiers() -> None:
     probes = [
         probe("H", tiers=(HOST,)),
         probe("A", fake.bad, tiers=(T1,), needs=("H",)),

@@ -139,7 +139,7 @@ def test_prompts_beside_an_interactive_answer_get_what_its_gap_budget_leaves() -
     assert load.scheduler.counts.limited_steps == 30
 
 
-def test_without_a_budget_a_step_takes_as_long_as_it_likes() -> None:
+def test_step_time_is_unlimited_without_a_budget() -> None:
     load = Load([DESK, NIGHT], budgets(None))
     load.submit(0, 8, 200)
     load.steps(2)

@@ -107,7 +107,7 @@ async def test_keys_grant_their_scopes(keyed: tuple[Config, dict[str, str]]) -> 
 
 
 @pytest.mark.anyio
-async def test_without_keys_only_local_requests_are_accepted() -> None:
+async def test_only_local_requests_are_accepted_without_keys() -> None:
     assert await get(BASE, "/admin") == (200, "default")
     assert await get(BASE, "/any", authorization="Bearer sk-whatever") == (200, ["default", ""])
     assert (await get(BASE, "/any", host="localhost:8080"))[0] == 200

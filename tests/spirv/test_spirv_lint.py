@@ -37,13 +37,13 @@ def test_sum_without_no_contraction_is_reported() -> None:
 
 
 @pytest.mark.parametrize("bits", [0x00000000, 0x80000000])
-def test_zero_as_an_addend_is_reported(bits: int) -> None:
+def test_zero_addend_is_reported(bits: int) -> None:
     zero, data = float_constant(ADD, bits)
     folds = edited(data, first(Opcode.FAdd, lambda item: instruction(item.opcode, *item.operands[:3], zero)))
     assert said(folds) == ["folded-operand"]
 
 
-def test_one_is_reported_as_a_factor_but_not_as_an_addend() -> None:
+def test_factor_one_is_reported_but_addend_one_is_not() -> None:
     one, data = float_constant(ADD, 0x3F800000)
     adds = edited(data, first(Opcode.FAdd, lambda item: instruction(item.opcode, *item.operands[:3], one)))
     assert said(adds) == []

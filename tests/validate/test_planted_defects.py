@@ -189,7 +189,7 @@ def test_defect_only_in_later_steps_fails_the_logits_and_is_reported(qwen3: str,
 
 
 @pytest.mark.rest
-def test_repro_line_reproduces_failure_and_passes_once_fixed(
+def test_repro_command_fails_until_the_defect_is_fixed(
     qwen3: str, judge: Judge, plant: Planting, validate: Validate
 ) -> None:
     first = judge(qwen3, element("l_out-2", 1, 3, one_ulp_up), "--resync")

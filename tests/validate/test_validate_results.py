@@ -130,7 +130,7 @@ def test_page_is_self_contained_and_shows_the_verdict(broken: tuple[Seen, str, s
     assert page.references == [] and "://" not in html and "@import" not in html and "<script" not in html
 
 
-def test_the_page_opens_with_the_verdict_and_the_summary(broken: tuple[Seen, str, str]) -> None:
+def test_page_opens_with_verdict_and_summary(broken: tuple[Seen, str, str]) -> None:
     _, _, html = broken
     opening, _, folded = html.partition("<body>")[2].partition("<details")
     assert opening.index("FAIL") < opening.index("<table") and opening.count("<table") == 1

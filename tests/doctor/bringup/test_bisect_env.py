@@ -144,7 +144,7 @@ def test_runs_of_one_boot_count_less_than_runs_of_several() -> None:
     assert at[0] < at[1] < at[2]
 
 
-def test_a_boot_that_is_repeated_does_not_fill_the_plan(begun: Path) -> None:
+def test_repeated_boot_does_not_fill_the_plan(begun: Path) -> None:
     for _ in range(60):
         _, said = bisect(begun, "next")
         if said["confirmation"]:
@@ -235,7 +235,7 @@ def test_planted_steps_are_found_within_the_planned_runs(setting: speed.SpeedSet
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", speed.SPEED_SETTINGS, ids=lambda s: s.text)
-def test_speed_table_holds(setting: speed.SpeedSetting) -> None:
+def test_speed_table_matches_measurements(setting: speed.SpeedSetting) -> None:
     found = speed.simulate(setting, 200)
     assert not setting.judged or found.right.mean() >= speed.RIGHT_LIMIT
     assert found.runs.max() <= found.most

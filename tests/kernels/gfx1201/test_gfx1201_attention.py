@@ -340,7 +340,7 @@ def test_heads_of_any_width(head_dim: int, value_dim: int) -> None:
 
 
 @pytest.mark.parametrize("page_tokens", [1, 2, 4])
-def test_small_pages(page_tokens: int) -> None:
+def test_attention_with_small_pages(page_tokens: int) -> None:
     attend(cache([(1, 290), (0, 7)], page_tokens), head_dim=20)
 
 

@@ -24,7 +24,7 @@ def unkind(rows: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_whole_rows(size: int) -> None:
+def test_rms_norm_over_whole_rows(size: int) -> None:
     check(Op.RMS_NORM, unkind(7, size), weight(floats(1, size)), eps=EPS, size=size, capacity={"tokens": 9})
 
 

@@ -113,7 +113,7 @@ def test_windows(window: int) -> None:
     )
 
 
-def test_window_that_has_passed_over_pages() -> None:
+def test_window_past_several_pages() -> None:
     tokens = [(0, 10), (0, 200), (0, 201), (0, 201), (0, 590), (0, 300)]
     attend([600], tokens, heads=4, kv_heads=2, head_dim=8, value_dim=8, window=5)
 

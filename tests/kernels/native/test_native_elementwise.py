@@ -66,7 +66,7 @@ def test_row_scale(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 9, 2**31 - 1])
-def test_row_scale_outside_its_table(position: int) -> None:
+def test_row_scale_rejects_positions_outside_its_table(position: int) -> None:
     x = floats(1, 2, 37)
     table = weight(floats(2, 9))
     refused("a position is outside", Op.ROW_SCALE, x, indices(3, position), table, fresh=(x,))

@@ -228,7 +228,7 @@ def test_all_tokens_may_select_the_same_expert() -> None:
 
 
 @pytest.mark.parametrize("expert", [-1, 6, 2**31 - 1])
-def test_nonexistent_expert(expert: int) -> None:
+def test_nonexistent_expert_is_rejected(expert: int) -> None:
     gate, up = experts("q8_0", 6, 16, 64)
     ids, fresh = np.array([[0, expert]], np.int32), np.empty((1, 2, 16), np.float32)
     refused(

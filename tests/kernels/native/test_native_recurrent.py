@@ -183,7 +183,7 @@ def test_infinity_does_not_spread_past_a_narrow_row(op: Op) -> None:
     ("sequence", "source", "target"),
     [((0, 5), (0, 1), (0, 1)), ((0, -1), (0, 1), (0, 1)), ((0, 1), (0, 5), (0, 1)), ((0, 1), (0, 1), (-1, 1))],
 )
-def test_rows_outside_the_state(
+def test_rows_outside_the_state_are_rejected(
     sequence: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...]
 ) -> None:
     x = floats(1, 2, 8)

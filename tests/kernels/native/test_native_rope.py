@@ -40,7 +40,7 @@ def test_rope_reads_tables_that_are_parts_of_larger_ones() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 9, -(2**31)])
-def test_rope_outside_its_tables(position: int) -> None:
+def test_rope_rejects_positions_outside_its_tables(position: int) -> None:
     x, table = floats(1, 2, 16), weight(floats(2, 9, 8))
     refused(
         "a position is outside",

@@ -33,7 +33,7 @@ def test_table_rows_are_loaded_and_stored(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("slot", [-1, 4])
-def test_rows_outside_a_table(slot: int) -> None:
+def test_rows_outside_a_table_are_rejected(slot: int) -> None:
     table, value = floats(1, 4, 5), floats(2, 2, 5)
     refused("a slot is outside", Op.LOAD_REQUEST_STATE, table, indices(1, slot), fresh=(value,))
     refused("a slot is outside", Op.STORE_REQUEST_STATE, value, indices(1, slot), table)

@@ -97,7 +97,7 @@ def test_missing_include_is_reported(folder: Path) -> None:
         compiler.source_hash(source)
 
 
-def test_without_a_compiler_hashes_are_checked_and_nothing_is_compiled(
+def test_hashes_are_checked_without_a_compiler(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiler, "_program", lambda name: None)

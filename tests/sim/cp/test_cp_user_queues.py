@@ -40,7 +40,7 @@ def test_protected_fence_reports_ring_position_to_the_kernel():
     [((fence(1),), []), ((), ["fence-order"]), ((fence(1), DmaData(1, DATA, 4, src_sel=2)), ["fence-order"])],
 )
 @pytest.mark.parametrize("turns", [1, 5])
-def test_protected_fence_needs_a_fence_after_running_work(between, rules, turns):
+def test_protected_fence_after_running_work_requires_a_fence(between, rules, turns):
     """A dispatch too long for one turn still runs when the packet comes. RELEASE_MEM's event has to stand behind
     it, and behind all that waits its turn since."""
     bench = Bench(engine=Collector(turns=turns))

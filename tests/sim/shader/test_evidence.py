@@ -57,7 +57,7 @@ def test_support_lists_every_instruction_of_the_engine_and_refuses_the_rest_by_n
     assert {row.kind for row in support(target_of("gfx1100"))} == {REFUSED}
 
 
-def test_page_is_the_one_that_the_tables_give() -> None:
+def test_page_is_generated_from_the_tables() -> None:
     assert (ROOT / "docs" / "support.md").read_text() == page(DEFAULT_ARCH), (
         "zinc-rt isa support --page docs/support.md"
     )

@@ -287,7 +287,7 @@ def test_access_one_lane_past_the_end_is_reported(kernel: str, level: str) -> No
     assert not memory.run(kernel)
 
 
-def test_without_checks_only_page_tables_are_consulted() -> None:
+def test_only_page_tables_are_read_without_checks() -> None:
     memory = Memory(np.zeros(32, np.uint32), "off", initialised=False)
     memory.where[20] = 129
     assert not memory.run("load")

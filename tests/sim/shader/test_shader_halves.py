@@ -46,13 +46,13 @@ def result(*parts: int | list[int]) -> int:
 BOTH = [*mov_b16(1 + LOW, 255, 0x1234), *mov_b16(1 + HIGH, 255, 0xABCD)]
 
 
-def test_a_move_writes_its_half_and_keeps_the_other() -> None:
+def test_half_move_preserves_the_other_half() -> None:
     assert result(BOTH) == 0xABCD1234
     assert result(BOTH, mov_b16(1 + LOW, V + 1 + HIGH)) == 0xABCDABCD
     assert result(BOTH, mov_b16(1 + HIGH, V + 1 + LOW)) == 0x12341234
 
 
-def test_a_swap_exchanges_halves_also_of_one_register() -> None:
+def test_swap_exchanges_halves_of_one_register() -> None:
     assert result(BOTH, swap_b16(1 + LOW, V + 1 + HIGH)) == 0x1234ABCD
     other = mov_b16(2 + LOW, 255, 0x5678)
     assert result(BOTH, other, swap_b16(1 + HIGH, V + 2 + LOW)) == 0x56781234
@@ -94,7 +94,7 @@ def test_waves_may_store_one_value_to_one_word() -> None:
     assert {each.rule for each in other} == {"lds-race"}
 
 
-def test_a_saturating_mode_may_be_set_by_the_kernel() -> None:
+def test_kernel_can_set_saturating_mode() -> None:
     huge = [0x7E0202FF, 0x47C35000]  # v1 = 100000.0
     convert = 0x7E021501  # v_cvt_f16_f32 v1.l, v1
     on = [0xB98005C1, 1]  # s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 1
