@@ -33,7 +33,7 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.step_trace import StepNumbers, StepTrace
 from zinc_rt.sched.tenant import Priority, Tenant
-from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepUsage, UsageLedger
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 PAGE, CTX, PROMPT, STEP_TOKENS = 16, 4096, 512, 1024
@@ -287,17 +287,17 @@ class Counted:
 
     def __init__(self, tenants: int) -> None:
         self.ledger = UsageLedger([f"tenant {number}" for number in range(tenants)], PAGES)
-        self.made: StepMade = self.ledger.empty_step()
+        self.generated: StepUsage = self.ledger.empty_step()
         for kind in (StepKind.DECODE_INPUTS, StepKind.TOKENS_GENERATED, StepKind.SLOT_STEPS):
-            self.made.counts[kind, :RUNNING] = max(1, RUNNING // tenants)
-        self.made.pages[0, -1] = PAGES["full"]
+            self.generated.counts[kind, :RUNNING] = max(1, RUNNING // tenants)
+        self.generated.pages[0, -1] = PAGES["full"]
         gaps_ns = np.random.default_rng(1).integers(2_000_000, 3_000_000, RUNNING)
-        self.made.drawn = DrawnTokens(np.arange(RUNNING) % tenants, np.ones(RUNNING, bool), gaps_ns)
+        self.generated.drawn = DrawnTokens(np.arange(RUNNING) % tenants, np.ones(RUNNING, bool), gaps_ns)
         self.runner = RunnerCounts()
 
     def step(self) -> None:
         self.runner = self.runner.after(RUNNING, RUNNING, RUNNING, 2_000_003)
-        self.ledger.add(self.made, self.runner)
+        self.ledger.add(self.generated, self.runner)
 
 
 class TestLedger:

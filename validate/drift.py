@@ -27,7 +27,7 @@ import numpy as np
 from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
-from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, Alone, rounding
+from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, SoloLimit, rounding
 from zinc_rt.validate.measure import compare
 
 GROWS = ("layer", "node", "logits", "decode")
@@ -44,11 +44,13 @@ class Isolated:
     same_bits: bool  # whether both ways must agree to the bit
 
 
-def solo_limit(architecture: str) -> Alone:
+def solo_limit(architecture: str) -> SoloLimit:
     return ALONE_OF.get(architecture, ALONE)
 
 
-def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Reference, limit: Alone) -> CheckResult:
+def isolation_check(
+    subject: CheckedPair, isolated: Isolated, reference: Reference, limit: SoloLimit
+) -> CheckResult:
     """Check every layer and the head separately, in one pass and token by token."""
     worst = {"spread": 0.0, "token": 0.0, "head": 0.0, "gain": 0.0}
     bad: dict[str, object] = {}
@@ -77,7 +79,7 @@ def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Referen
     )
 
 
-def _explain_worst(bad: dict[str, object], worst: dict[str, float], limit: Alone) -> str:
+def _explain_worst(bad: dict[str, object], worst: dict[str, float], limit: SoloLimit) -> str:
     figures = ", ".join(
         f"{name} {value:.2g} of {getattr(limit, name):.2g} (healthy {limit.healthy[name]:.2g})"
         for name, value in worst.items()

@@ -41,7 +41,7 @@ def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limi
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class SoloLimit:
     """Limits of the error of one layer that is fed the reference's input. `healthy` are the maxima observed over
     35 goldens of llama.cpp in both orderings, and over 36 models of 24 layers between the two orderings.
 
@@ -62,7 +62,7 @@ class Alone:
         return {**asdict(self), "healthy": dict(self.healthy)}
 
 
-ALONE = Alone(
+ALONE = SoloLimit(
     spread=1.5,
     token=5.0,
     head=0.6,

@@ -25,7 +25,7 @@ class OtherProgram:
     """Another program, run once per call. `outputs` are its outputs, run by run."""
 
     words: list[str]
-    wanted: re.Pattern[str] | None
+    pattern: re.Pattern[str] | None
     timeout_seconds: float
     outputs: list[str] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class OtherProgram:
         if result.returncode != 0:
             raise InputError(f"--vs: {name} exited with {result.returncode}: {result.stderr.strip()[-300:]}")
         self.outputs.append(result.stdout[:OUTPUT_BYTES])
-        return speed_in(result.stdout + "\n" + result.stderr, result.stdout, self.wanted)
+        return speed_in(result.stdout + "\n" + result.stderr, result.stdout, self.pattern)
 
     def record(self) -> dict[str, Any]:
         """Return the program's record for a report."""

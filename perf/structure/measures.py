@@ -65,7 +65,7 @@ def _check_outcome(name: str, check: str) -> CheckOutcome:
     settings = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED)
     seen = simulate(arrivals, workload.tenants, settings, PREDICTED)
     if seen.broken is not None:
-        raise CannotMeasure(f"step {seen.broken.step} broke: {seen.broken.found[0]}")
+        raise CannotMeasure(f"step {seen.broken.step} broke: {seen.broken.problems[0]}")
     baseline = None
     if any(check.needs_baseline for check in checks):
         plain = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED, policy="fcfs")

@@ -16,7 +16,7 @@ from support import Counts
 from zinc_rt.cli.usage import main
 from zinc_rt.sched.usage import latency
 from zinc_rt.sched.usage.database import UnwrittenUsage, open_to_write, write_batch
-from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepUsage, UsageLedger
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.sched.usage.query import fold
 
@@ -24,7 +24,7 @@ Capture = pytest.CaptureFixture[str]
 MINUTE = 29_500_000  # 2026-02-02T02:40Z
 
 
-def a_step(ledger: UsageLedger, tokens: int) -> StepMade:
+def a_step(ledger: UsageLedger, tokens: int) -> StepUsage:
     """A prompt of so many tokens by the first tenant, one token by the second."""
     result = ledger.empty_step()
     result.counts[StepKind.PROMPT_TOKENS_COMPUTED, 0] = tokens

@@ -18,7 +18,7 @@ DEFAULT_WORDS = {  # what stands for a value that is none
 def test_docs_table_matches_the_settings() -> None:
     defaults: dict[str, object] = {field.name: field.default for field in dataclasses.fields(Settings)}
     defaults.update(DEFAULT_WORDS)
-    rows = [f"| `{k.name}` | {k.wanted} | {defaults[k.field]} | {k.effect} |" for k in KNOBS]
+    rows = [f"| `{k.name}` | {k.expected} | {defaults[k.field]} | {k.effect} |" for k in KNOBS]
     written = [line for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     assert written == rows
 

@@ -63,7 +63,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler.failed = only_hangs
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(4)]
         self.number = 0
-        self.made: dict[tuple[int, int], list[int]] = {}
+        self.generated: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}
         self.asked: dict[int, tuple[int, int, int, int]] = {}  # prompt, limit, seed, choices
         self.capsules: list[Capsule] = []
@@ -114,7 +114,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         self.asked[self.number] = (len(prompt), limit, seed, choices)
         for choice in range(choices):
-            self.made[self.number, choice] = []
+            self.generated[self.number, choice] = []
 
     def later(self, ms: int) -> None:
         self.now += ms * 1_000_000
@@ -139,13 +139,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         for number, choice, token in rows:
             assert (number, choice) not in self.ended
             prompt, _, seed, _ = self.asked[number]
-            result = self.made[number, choice]
+            result = self.generated[number, choice]
             assert token == drawn(seed, choice, prompt + len(result))
             result.append(token)
         for number, choice, reason in batch.ended:
             assert (number, choice) not in self.ended
             self.ended[number, choice] = reason
-            assert reason != "length" or len(self.made[number, choice]) == self.asked[number][1]
+            assert reason != "length" or len(self.generated[number, choice]) == self.asked[number][1]
         return True
 
     @rule(back=st.integers(1, 6))
@@ -236,7 +236,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def fork(self, data: st.DataObject, count: int) -> None:
         """Requests that go on from where another is, which goes on as well."""
         self.scheduler.receive()
-        alive = [request for request in self.scheduler.requests() if request.made < request.limit]
+        alive = [request for request in self.scheduler.requests() if request.generated < request.limit]
         if not alive:
             return
         self.continue_from(data.draw(st.sampled_from(alive)), count)
@@ -255,11 +255,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             sampling = replace(request.sampling, n=1)
             try:
                 second = NewRequest(self.number, request.tenant, tokens.copy(), request.within, sampling)
-                self.scheduler.submit(replace(second, capsule=capsule, made=len(generated), choice=request.choice))
+                self.scheduler.submit(
+                    replace(second, capsule=capsule, generated=len(generated), choice=request.choice)
+                )
             except UsageError:
                 return
             self.asked[self.number] = (request.prompt, request.limit, request.seed, 1)
-            self.made[self.number, request.choice] = list(generated)
+            self.generated[self.number, request.choice] = list(generated)
 
     @precondition(lambda self: bool(self.capsules))
     @rule()
@@ -280,7 +282,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not self.scheduler.live:
                 break
         assert not self.scheduler.live, [(r.number, r.state, r.tenant) for r in self.scheduler.requests()]
-        assert self.ended.keys() >= self.made.keys()
+        assert self.ended.keys() >= self.generated.keys()
         self.now += 2000 * 1_000_000_000  # no session lives so long
         self.scheduler.step()
         for pool in self.cache.pools:

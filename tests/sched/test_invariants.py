@@ -29,7 +29,7 @@ def busy() -> SchedulerMachine:
         for tenant, prompt in prompts:
             m.number += 1
             m.scheduler.submit(NewRequest(m.number, tenant, prompt, m.spaces[tenant], Sampling(14, seed=1)))
-            m.asked[m.number], m.made[m.number, 0] = (len(prompt), 14, 1, 1), []
+            m.asked[m.number], m.generated[m.number, 0] = (len(prompt), 14, 1, 1), []
             m.one_step(1)
     m.scheduler.park(next(r for r in m.scheduler.running() if r.state is State.DECODE))
     m.scheduler.cancel(1)
@@ -121,7 +121,7 @@ def left_out_of_the_step(m: SchedulerMachine) -> None:
 
 def delivered_and_not_made(m: SchedulerMachine) -> None:
     request = decoding(m)
-    request.delivered = request.made + 1
+    request.delivered = request.generated + 1
 
 
 def charged_twice(m: SchedulerMachine) -> None:

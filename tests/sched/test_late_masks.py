@@ -32,7 +32,7 @@ class MaskBench(Bench):
         self.plans.append((plan.tokens, plan.decodes, plan.rows))
 
     def answer(self, number: int) -> list[int]:
-        return self.made.get((number, 0), [])
+        return self.generated.get((number, 0), [])
 
 
 def expected(prompt: int, count: int) -> list[int]:
@@ -263,7 +263,7 @@ def test_every_choice_has_a_mask_that_saw_its_own_tokens() -> None:
         if not b.s.live:
             break
     for choice, request in enumerate(choices):
-        assert b.made[number, choice] == [drawn(3, choice, 9 + index) for index in range(7)]
+        assert b.generated[number, choice] == [drawn(3, choice, 9 + index) for index in range(7)]
         assert request.mask is not None and request.mask is not mask
 
 

@@ -175,10 +175,10 @@ def test_lower_decodes_take_turns_in_equal_shares() -> None:
     load.scheduler.gap_budgets = [GapBudget(15 * MS_NS, Priority.INTERACTIVE)]
     begin = len(load.runner.decoded)
     desk = next(r.slot for r in load.scheduler.running() if r.tenant == 1)
-    result = {r.number: r.made for r in load.scheduler.running()}
+    result = {r.number: r.generated for r in load.scheduler.running()}
     steps = load.steps(70)
     assert all(ms <= 15 for *_, ms in steps) and all(desk in slots for slots in load.runner.decoded[begin:])
-    gained = {r.number: r.made - result[r.number] for r in load.scheduler.running()}
+    gained = {r.number: r.generated - result[r.number] for r in load.scheduler.running()}
     others = [count for number, count in gained.items() if number <= 7]
     assert gained[8] == 70 and max(others) - min(others) <= 1 and min(others) >= 18
     assert load.scheduler.counts.infeasible_steps == 70

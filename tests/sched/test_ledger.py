@@ -21,7 +21,7 @@ from zinc_rt.sched.usage.ledger import (
     DrawnTokens,
     RunnerCounts,
     StepKind,
-    StepMade,
+    StepUsage,
     UsageLedger,
     split_time,
 )
@@ -29,7 +29,7 @@ from zinc_rt.sched.usage.ledger import (
 PAGES = {"full": 12, "window": 5}
 
 
-def filled(ledger: UsageLedger, counts: list[list[int]], paid: list[list[int]]) -> StepMade:
+def filled(ledger: UsageLedger, counts: list[list[int]], paid: list[list[int]]) -> StepUsage:
     result = ledger.empty_step()
     result.counts[:], result.pages[:] = counts, paid
     return result

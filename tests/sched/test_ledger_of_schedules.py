@@ -62,18 +62,18 @@ def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], s
         sums = Counter[str]()
         for (_, counter), value in taken.items():
             sums[counter] += value
-        assert sums["tokens_generated"] == sum(map(len, m.made.values()))
+        assert sums["tokens_generated"] == sum(map(len, m.generated.values()))
         assert sums["tokens_generated"] == sum(sums[counter] for counter in sums if is_latency(counter))
         assert sums["prompt_tokens_computed"] <= _asked(m)
         ended = sum(value for counter, value in sums.items() if counter.startswith("requests_f"))
         cancelled = sum(value for counter, value in sums.items() if counter.startswith("requests_c"))
-        assert sums["requests_accepted"] == len(m.made) == ended + cancelled
+        assert sums["requests_accepted"] == len(m.generated) == ended + cancelled
         assert sums["tokens_recomputed"] and sums["parks"] and sums["evictions"], "there was no pressure"
 
 
 def _asked(m: SchedulerMachine) -> int:
     """Prompt tokens of all choices."""
-    return sum(m.asked[number][0] for number, _ in m.made)
+    return sum(m.asked[number][0] for number, _ in m.generated)
 
 
 def scheduler_of(

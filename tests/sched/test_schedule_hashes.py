@@ -135,7 +135,7 @@ def one_event(m: SchedulerMachine, choice: random.Random) -> None:
         )  # fmt: skip
     elif what < 0.52 and m.scheduler.live:
         m.scheduler.receive()
-        alive = [request for request in m.scheduler.requests() if request.made < request.limit]
+        alive = [request for request in m.scheduler.requests() if request.generated < request.limit]
         if alive:
             m.continue_from(choice.choice(alive), choice.randint(1, 2))
     elif what < 0.55 and m.capsules:

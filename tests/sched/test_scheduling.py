@@ -42,7 +42,7 @@ class Bench:
         self.runner.scheduler = self.s
         self.s.failed = only_hangs
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
-        self.made: dict[tuple[int, int], list[int]] = {}
+        self.generated: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}
         self.number = 0
 
@@ -61,7 +61,7 @@ class Bench:
             if batch is not None:
                 rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
                 for number, choice, token in rows:
-                    self.made.setdefault((number, choice), []).append(token)
+                    self.generated.setdefault((number, choice), []).append(token)
                 for number, choice, reason in batch.ended:
                     self.ended[number, choice] = reason
         return batch
@@ -84,10 +84,10 @@ def test_stalled_reader_keeps_slot_one_second_and_pages_thirty() -> None:
     b = Bench([Tenant("a")])
     number = b.submit(0, [1] * 6, 50)
     b.step(3)
-    count = len(b.made[number, 0])
+    count = len(b.generated[number, 0])
     b.s.hold(number)
     b.step(5)
-    assert len(b.made[number, 0]) == count and b.request(number).slot >= 0
+    assert len(b.generated[number, 0]) == count and b.request(number).slot >= 0
     due = b.s.next_event()
     assert due is not None and b.now < due <= b.now + SECOND
     b.step(ms=1000)
@@ -107,7 +107,7 @@ def test_resumed_reader_misses_no_tokens(after_ms: int) -> None:
     b.step(2, ms=after_ms)
     b.s.resume(number)
     b.until_idle()
-    assert b.made[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
+    assert b.generated[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
 
 
 def hold_between_plan_and_submission(b: Bench, number: int) -> None:
@@ -131,16 +131,16 @@ def test_token_of_a_planned_step_is_skipped_and_drawn_again(step: int, prompt: i
     slow = b.submit(0, range(prompt), 20)
     others = [b.submit(1, [n, n + 1, 7], 20) for n in range(15)]
     b.step(step - 1)
-    count = len(b.made.get((slow, 0), ()))
+    count = len(b.generated.get((slow, 0), ()))
     hold_between_plan_and_submission(b, slow)
     b.step(6)
-    assert len(b.made.get((slow, 0), ())) == count
-    assert min(len(b.made[number, 0]) for number in others) >= 4
+    assert len(b.generated.get((slow, 0), ())) == count
+    assert min(len(b.generated[number, 0]) for number in others) >= 4
     b.s.resume(slow)
     b.until_idle()
-    assert b.made[slow, 0] == [drawn(3, 0, prompt + index) for index in range(20)]
+    assert b.generated[slow, 0] == [drawn(3, 0, prompt + index) for index in range(20)]
     for number in others:
-        assert b.made[number, 0] == [drawn(3, 0, 3 + index) for index in range(20)]
+        assert b.generated[number, 0] == [drawn(3, 0, 3 + index) for index in range(20)]
     assert set(b.ended.values()) == {"length"}
 
 
@@ -153,7 +153,7 @@ def test_reader_that_stalls_and_resumes_before_submission_misses_nothing() -> No
         b.s.resume(number)
         b.step()
     b.until_idle()
-    assert b.made[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
+    assert b.generated[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
 
 
 @pytest.mark.parametrize("steps", [1, 10, 100, 101])
@@ -166,8 +166,8 @@ def test_stalled_reader_is_kept_for_a_number_of_steps(steps: int) -> None:
     b.s.resume(slow)
     b.until_idle()
     result = [drawn(3, 0, 6 + index) for index in range(118)]
-    assert b.made[other, 0] == result
-    assert b.made[slow, 0] == (result[:20] if steps <= 100 else result[:3])
+    assert b.generated[other, 0] == result
+    assert b.generated[slow, 0] == (result[:20] if steps <= 100 else result[:3])
     assert b.ended[slow, 0] == ("length" if steps <= 100 else "client_too_slow")
 
 
@@ -212,7 +212,7 @@ def test_choices_share_the_prompt_and_sample_independently(prompt: int, rows: in
     number = b.submit(0, range(prompt), 6, n=3)
     b.until_idle()
     for choice in range(3):
-        assert b.made[number, choice] == [drawn(3, choice, prompt + index) for index in range(6)]
+        assert b.generated[number, choice] == [drawn(3, choice, prompt + index) for index in range(6)]
     full = (prompt - 1) // PAGE * PAGE if prompt > 1 else 0
     computed = b.s.ledger.usage("a")["prompt_tokens_computed"] if b.s.ledger else 0
     if rows == 0:
@@ -232,7 +232,7 @@ def test_cancelling_one_choice_keeps_the_others() -> None:
     b.s.cancel(number, "stop", choice=0)
     b.until_idle()
     assert b.ended == {(number, 0): "stop", (number, 1): "length"}
-    assert b.made[number, 1] == [drawn(3, 1, 5 + index) for index in range(9)]
+    assert b.generated[number, 1] == [drawn(3, 1, 5 + index) for index in range(9)]
 
 
 # --- who waits long
@@ -283,7 +283,7 @@ def test_session_pages_are_kept_for_the_next_turn() -> None:
         for index in range(3):
             b.submit(1, range(100 * index, 100 * index + 50), 2)
             b.until_idle()
-        history = [*range(12), *b.made[first, 0]]
+        history = [*range(12), *b.generated[first, 0]]
         second = b.submit(0, [*history, 5], 2, session=7)
         b.step()
         assert b.request(second).cached == (12 if b is kept else 0)
@@ -336,7 +336,7 @@ def test_next_turn_resumes_at_the_last_page_boundary_of_the_answer() -> None:
     b = Bench([Tenant("a")], slots=2, rows=9)
     first = b.submit(0, range(6), 14)
     b.until_idle()
-    second = b.submit(0, [*range(6), *b.made[first, 0], 9], 2)
+    second = b.submit(0, [*range(6), *b.generated[first, 0], 9], 2)
     b.step()
     assert b.request(second).cached == 16
 
@@ -377,7 +377,7 @@ def test_lowered_quotas_apply_immediately_and_new_tenants_are_appended() -> None
     other = b.submit(1, [1] * 6, 20)
     b.until_idle()
     for number in [*numbers, other]:
-        assert b.made[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
+        assert b.generated[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
 
 
 def test_request_that_never_fits_is_rejected_with_the_limit() -> None:
@@ -398,7 +398,7 @@ def test_request_that_just_fits_runs(prompt: int, limit: int) -> None:
     b.submit(1, range(40), 5)
     number = b.submit(0, range(50, 50 + prompt), limit)
     b.until_idle()
-    assert len(b.made[number, 0]) == limit
+    assert len(b.generated[number, 0]) == limit
 
 
 def test_rate_limit_delays_and_reports_until_when() -> None:
@@ -427,7 +427,7 @@ def test_request_that_hangs_the_device_fails_alone() -> None:
     b.until_idle()
     assert b.ended[bad, 0] == "device_hang"
     for number in good:
-        assert b.made[number, 0] == [drawn(3, 0, 5 + index) for index in range(12)]
+        assert b.generated[number, 0] == [drawn(3, 0, 5 + index) for index in range(12)]
     assert b.s.counts.failed_steps == 3
 
 

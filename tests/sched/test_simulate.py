@@ -78,7 +78,7 @@ def test_same_seed_gives_the_same_run() -> None:
 @pytest.mark.parametrize("limit", [{"most_steps": 7}, {"most_seconds": 7.0}])
 def test_interrupted_run_releases_everything(limit: dict[str, float]) -> None:
     seen = run([Arrival(index, "a", 40, 30) for index in range(12)], **limit)
-    assert seen.steps == 7 and seen.cut == 7 and not seen.left
+    assert seen.steps == 7 and seen.cut == 7 and not seen.leaked
     result = {finding.id: finding.status for finding in common_checks(seen)}
     assert result.pop("everything-ends") == "skip" and set(result.values()) == {"pass"}
 

@@ -56,4 +56,4 @@ def arrive(m: SchedulerMachine, choice: random.Random) -> None:
     except UsageError:
         return
     m.asked[m.number] = (len(prompt), limit, seed, choices)
-    m.made.update({(m.number, index): [] for index in range(choices)})
+    m.generated.update({(m.number, index): [] for index in range(choices)})

@@ -131,7 +131,7 @@ def test_more_tenants_than_slots_take_turns() -> None:
     numbers = [engine.submit(tenant, 30, 1000) for tenant in range(6)]
     engine.step(600)
     assert set(numbers) <= engine.first.keys()
-    result = [engine.scheduler.live[number][0].made for number in numbers]
+    result = [engine.scheduler.live[number][0].generated for number in numbers]
     assert min(result) > 0.5 * max(result)
 
 

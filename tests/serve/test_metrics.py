@@ -64,7 +64,9 @@ def test_each_choice_has_one_first_token_and_gaps_for_the_rest() -> None:
     assert metrics.step_tokens.sum == ledger.sums()[1]["input_tokens"]
     assert sum(total(item) for item in metrics.tenant_wait.values()) == choices
     for request, times, now_ns in ends:
-        assert request.arrived_ns == times.arrived_ns <= times.admitted_ns < times.first_ns or request.made == 1
+        assert (
+            request.arrived_ns == times.arrived_ns <= times.admitted_ns < times.first_ns or request.generated == 1
+        )
         assert now_ns > times.admitted_ns
     assert metrics.queue.sum < metrics.first_token.sum < metrics.whole.sum
     assert not metrics._times and not metrics._over  # nothing is kept of who has gone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.validate.isolation.mix import TENANTS, request_mix
-from zinc_rt.validate.isolation.story import MixStory, Who
+from zinc_rt.validate.isolation.story import MixStory, RequestKey
 
 
 def test_request_mix_is_determined_by_its_seed() -> None:
@@ -20,11 +20,11 @@ def test_request_mix_is_determined_by_its_seed() -> None:
     assert {event.kind for event in one.events} == {"park", "evict", "hold", "resume", "cancel"}
 
 
-def story(*steps: list[tuple[Who, int, int, int]]) -> MixStory:
+def story(*steps: list[tuple[RequestKey, int, int, int]]) -> MixStory:
     """Of each step: who, slot, first and last token."""
     story = MixStory()
     for step in steps:
-        who: list[Who] = [(0, 0)] * 8
+        who: list[RequestKey] = [(0, 0)] * 8
         slot, sequence, position = [], [], []
         for ordinal, (item, index, first, last) in enumerate(step):
             who[index] = item

@@ -10,7 +10,7 @@ from pathlib import Path
 from zinc_rt.sched.plan import Batch
 from zinc_rt.validate.isolation.mix import MixEvent, RequestMix
 from zinc_rt.validate.isolation.server import MixServer
-from zinc_rt.validate.isolation.story import Who
+from zinc_rt.validate.isolation.story import RequestKey
 
 IDLE_STEPS = 400  # in a row without anything to compute: somebody waits for ever
 AUDIT_EVERY = 25  # steps from one look at the device's tables and records to the next
@@ -22,8 +22,8 @@ class MixOutcome:
     the choices cancelled by an event, with any number of tokens. `broken` are the audit's messages and their step.
     """
 
-    delivered: dict[Who, list[int]] = field(default_factory=dict)
-    ended: dict[Who, str] = field(default_factory=dict)
+    delivered: dict[RequestKey, list[int]] = field(default_factory=dict)
+    ended: dict[RequestKey, str] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
     events: dict[str, int] = field(default_factory=dict)
     broken: list[tuple[int, str]] = field(default_factory=list)

@@ -17,7 +17,7 @@ from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import limit_changes
 from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, quotas
-from zinc_rt.validate.isolation.story import Who
+from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.witness import StepWitness
 
 STEP_NS = 10_000_000
@@ -28,7 +28,12 @@ class MixServer:
     """`alone` are the solo runs to compare rows and tokens with; requests without one are not compared."""
 
     def __init__(
-        self, engine: Engine, alone: Mapping[Who, SoloAnswer], *, name: str, pages_share: float = PAGES_SHARE
+        self,
+        engine: Engine,
+        alone: Mapping[RequestKey, SoloAnswer],
+        *,
+        name: str,
+        pages_share: float = PAGES_SHARE,
     ) -> None:
         limits = engine.limits
         self.now_ns = 0

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-Who = tuple[int, int]  # a request's number, and which of its choices
+RequestKey = tuple[int, int]  # a request's number, and which of its choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Stretch:
 class MixStory:
     """Every stretch of every request, and the requests of each step; the first is step 1."""
 
-    of: dict[Who, list[Stretch]] = field(default_factory=dict)
-    steps: list[list[Who]] = field(default_factory=list)
+    of: dict[RequestKey, list[Stretch]] = field(default_factory=dict)
+    steps: list[list[RequestKey]] = field(default_factory=list)
 
-    def step(self, who: list[Who], slot: np.ndarray, sequence: np.ndarray, position: np.ndarray) -> None:
+    def step(self, who: list[RequestKey], slot: np.ndarray, sequence: np.ndarray, position: np.ndarray) -> None:
         """Record a step: the request of each slot, and the valid part of the plan's arrays."""
         number = len(self.steps) + 1
         starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
@@ -42,7 +42,7 @@ class MixStory:
             ran.append(here)
         self.steps.append(ran)
 
-    def neighbours(self, who: Who, step: int) -> list[Who]:
+    def neighbours(self, who: RequestKey, step: int) -> list[RequestKey]:
         """Return the other requests of that step."""
         return [item for item in self.steps[step - 1] if item != who]
 
@@ -61,7 +61,7 @@ class MixStory:
                     counts_by_event["chunks"] += after.last - after.first > 1
         return counts_by_event
 
-    def describe_request(self, who: Who, prompt: int, until: int) -> Iterator[str]:
+    def describe_request(self, who: RequestKey, prompt: int, until: int) -> Iterator[str]:
         """Return the events of a request up to a step, in order."""
         stretches = [item for item in self.of.get(who, []) if item.step <= until]
         if not stretches:
@@ -83,5 +83,5 @@ class MixStory:
                 yield f"paused: parked or held after step {before.step}, went on in step {after.step}, {moved}"
 
 
-def request_name(who: Who) -> str:
+def request_name(who: RequestKey) -> str:
     return f"request {who[0]}" + (f", choice {who[1]}" if who[1] else "")

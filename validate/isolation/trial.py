@@ -25,7 +25,7 @@ from zinc_rt.validate.isolation.mix import (
 )
 from zinc_rt.validate.isolation.mixed import MixDriver
 from zinc_rt.validate.isolation.server import MixServer
-from zinc_rt.validate.isolation.story import Who
+from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec
@@ -55,7 +55,7 @@ class MixTrial:
         self.repro = (
             repro or f"zinc-rt validate --isolation --model {job.gguf.path} --seed {seed} --requests {count}"
         )
-        self._alone: dict[str, dict[Who, SoloAnswer]] = {}
+        self._alone: dict[str, dict[RequestKey, SoloAnswer]] = {}
 
     @property
     def step_tokens(self) -> int:
@@ -110,7 +110,7 @@ class MixTrial:
             else replace(mix_verdict, differs_in_solo_run=self._differs_in_solo_run(spec, mix, first.who))
         )
 
-    def _solo_answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[Who, SoloAnswer]:
+    def _solo_answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[RequestKey, SoloAnswer]:
         """Compute every choice of every request alone, on T-CPU."""
         if ordering not in self._alone:
             spec = TierSpec(ORACLE.tier, ordering, ORACLE.tier)
@@ -123,7 +123,7 @@ class MixTrial:
             self._alone[ordering] = answers
         return self._alone[ordering]
 
-    def _differs_in_solo_run(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:
+    def _differs_in_solo_run(self, spec: TierSpec, mix: RequestMix, who: RequestKey) -> bool:
         """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
         request = next(request for request in mix.requests if request.number == who[0])
         with self.open_engine(spec, alone=True) as engine:

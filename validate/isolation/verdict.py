@@ -12,7 +12,7 @@ from zinc_rt.cli.report import Result
 from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.mix import MixedRequest, RequestMix
 from zinc_rt.validate.isolation.mixed import MixOutcome
-from zinc_rt.validate.isolation.story import MixStory, Who, request_name
+from zinc_rt.validate.isolation.story import MixStory, RequestKey, request_name
 from zinc_rt.validate.isolation.witness import RowDivergence, StepWitness
 
 FEW = 4
@@ -31,7 +31,7 @@ class MixVerdict:
     mix: RequestMix
     outcome: MixOutcome
     witness: StepWitness
-    alone: Mapping[Who, SoloAnswer]
+    solo_answers: Mapping[RequestKey, SoloAnswer]
     plans: list[str]
     findings: list[str]
     differs_in_solo_run: bool
@@ -76,7 +76,7 @@ class MixVerdict:
         for request in self.mix.requests:
             for choice in range(request.sampling.n):
                 who = (request.number, choice)
-                had, expected = self.outcome.delivered.get(who, []), self.alone[who].tokens
+                had, expected = self.outcome.delivered.get(who, []), self.solo_answers[who].tokens
                 if request.number in self.outcome.cancelled or self.outcome.broken or self.outcome.stuck:
                     expected = expected[: len(had)]
                 if had != expected:

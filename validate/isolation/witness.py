@@ -14,7 +14,7 @@ from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import StepRunner
 from zinc_rt.sched.usage.ledger import RunnerCounts
 from zinc_rt.validate.isolation.alone import SoloAnswer
-from zinc_rt.validate.isolation.story import MixStory, Who
+from zinc_rt.validate.isolation.story import MixStory, RequestKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class RowDivergence:
     if only the token drawn from them differs.
     """
 
-    who: Who
+    who: RequestKey
     step: int
     slot: int
     position: int
@@ -47,10 +47,10 @@ class StepWitness:
 
     inner: StepRunner
     records: np.ndarray
-    alone: Mapping[Who, SoloAnswer]
+    solo_answers: Mapping[RequestKey, SoloAnswer]
     shadow: ShadowDevice
     story: MixStory = field(default_factory=MixStory)
-    diverged: dict[Who, RowDivergence] = field(default_factory=dict)
+    diverged: dict[RequestKey, RowDivergence] = field(default_factory=dict)
     rows: int = 0
     tokens: int = 0
     bound: int = 0  # slots at once, at most
@@ -88,8 +88,8 @@ class StepWitness:
     def reopen(self) -> bool:
         return self.inner.reopen() and self.shadow.reopen()
 
-    def _compare_row(self, who: Who, slot: int, position: int, logits: np.ndarray, token: int) -> None:
-        alone = self.alone.get(who)
+    def _compare_row(self, who: RequestKey, slot: int, position: int, logits: np.ndarray, token: int) -> None:
+        alone = self.solo_answers.get(who)
         if alone is None or who in self.diverged:
             return
         at = position - alone.first

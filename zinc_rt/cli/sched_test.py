@@ -138,7 +138,8 @@ def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:
 
     terminal.show(
         terminal.Table(
-            ("workload", "tenants", "what it is"), [(w.name, len(w.tenants), w.says) for w in WORKLOADS.values()]
+            ("workload", "tenants", "what it is"),
+            [(w.name, len(w.tenants), w.description) for w in WORKLOADS.values()],
         ),
         out=out,
     )
@@ -147,7 +148,7 @@ def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:
             f"workload/{w.name}",
             "workload",
             "pass",
-            reason=w.says,
+            reason=w.description,
             measure={"tenants": len(w.tenants), "slots": w.slots},
         )
         for w in WORKLOADS.values()
@@ -290,7 +291,7 @@ def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
             }
     slots, tokens = log.jain_indices()
     return {
-        "says": workload.says,
+        "says": workload.description,
         "settings": {name: getattr(seen.settings, name) for name in seen.settings.__slots__ if name != "classes"},
         "budgets": {
             priority.name.lower(): {"gap_ns": row.gap_ns, "first_token_ns": row.first_token_ns}
@@ -317,7 +318,7 @@ def _mean(values: Sequence[float]) -> float | None:
 def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[Result], out: TextIO) -> None:
     figures = _figures(workload, seen)
     terminal.show(
-        f"\n{printable(name)}: {printable(workload.says)}",
+        f"\n{printable(name)}: {printable(workload.description)}",
         f"  {len(seen.log.prompt)} requests, {seen.steps} steps, {seen.seconds:.0f} s of virtual time, "
         f"{figures['tokens_per_second']:.0f} tok/s, "
         f"{100 * figures['prefix_hit_share']:.0f} % of prompt tokens cached, "

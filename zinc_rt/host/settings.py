@@ -75,7 +75,7 @@ class Knob:
     name: str
     field: str
     parse: Callable[[str], Any]
-    wanted: str
+    expected: str
     effect: str
 
 
@@ -177,5 +177,5 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 def settings_error(name: str, text: str) -> UsageError:
     """Return the error for a setting whose value does not parse; it names the expected values."""
-    expected = next(knob.wanted for knob in KNOBS if knob.name == name)
+    expected = next(knob.expected for knob in KNOBS if knob.name == name)
     return UsageError(f"{name}={text!r}: expected {expected}")

@@ -178,7 +178,7 @@ def _free_row(s: SchedulerState, request: Request, loser: Request | None) -> boo
         parked_request for parked_request in s.parked_requests if parked_request.priority >= request.priority
     ]
     if parked:
-        s.evict(max(parked, key=lambda item: (item.priority, -item.made, item.number)))
+        s.evict(max(parked, key=lambda item: (item.priority, -item.generated, item.number)))
     elif loser is not None:
         s.evict(loser)
     return not _are_rows_exhausted(s)

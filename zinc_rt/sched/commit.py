@@ -54,14 +54,14 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
     if s.masked:
         _advance_masks(s, plan, tokens, drew, skipped)
     _update_decodes(s, plan, drew)
-    if s.ledger is not None and s.made is not None:
-        s.ledger.add(s.made, device)
+    if s.ledger is not None and s.generated is not None:
+        s.ledger.add(s.generated, device)
     return _batch(s, plan, drawn, drew, sorted(bad + skipped))
 
 
 def _begin_accounts(s: SchedulerState) -> None:
     """Who had which slots and pages while the step ran."""
-    result = s.made
+    result = s.generated
     if result is None:
         return
     counts, pages = result.counts, result.pages
@@ -78,9 +78,9 @@ def _begin_accounts(s: SchedulerState) -> None:
 
 def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
     """Give the ledger the time that each drawn token took, since its request arrived or since its last token."""
-    if s.made is None:
+    if s.generated is None:
         return
-    s.made.drawn = None
+    s.generated.drawn = None
     if plan.rows == len(bad):
         return
     slots, decodes = s.slots, plan.decode_set
@@ -91,7 +91,9 @@ def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
     elif plan.rows == plan.decodes:
         rows = decodes.index
     now_ns = s.clock_ns()
-    s.made.drawn = DrawnTokens(slots.tenants[rows].copy(), slots.drew[rows].copy(), now_ns - slots.since_ns[rows])
+    s.generated.drawn = DrawnTokens(
+        slots.tenants[rows].copy(), slots.drew[rows].copy(), now_ns - slots.since_ns[rows]
+    )
     slots.since_ns[rows], slots.drew[rows] = now_ns, True
 
 
@@ -120,16 +122,16 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     slots.last_token[index] = tokens
     slots.generated[index] += 1
     slots.read_more(n)
-    if s.made is not None:
-        s.made.counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
+    if s.generated is not None:
+        s.generated.counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
 
 
 def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
     """Charge the inputs of a step's decodes, also those whose token is drawn late."""
     decodes = plan.decode_set
     assert decodes is not None
-    if s.made is not None:
-        s.made.counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
+    if s.generated is not None:
+        s.generated.counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
     s.service.charge_each(decodes.charges)
     for tenant, count in decodes.charges:
         bucket = s.buckets[tenant][1]
@@ -143,7 +145,7 @@ def _update_decodes(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> N
     slots, n = s.slots, plan.decodes
     for first in drew:
         if first.slot >= 0 and first.computed >= slots.stop[first.slot]:
-            _end_or_grow(s, first, at_limit=first.made >= first.limit)
+            _end_or_grow(s, first, at_limit=first.generated >= first.limit)
     if n:
         assert plan.decode_set is not None
         index = plan.decode_set.index
@@ -178,7 +180,7 @@ def _end_or_grow(s: SchedulerState, request: Request, *, at_limit: bool) -> None
             )
             s.sync_rows(request)
     s.full[request.slot] = None
-    if request.lifted and request.made - request.bound_made >= s.limits.slice_tokens:
+    if request.lifted and request.generated - request.bound_made >= s.limits.slice_tokens:
         s.reset_promotion(request)
 
 
@@ -223,8 +225,8 @@ def _charge_prompt(s: SchedulerState, piece: StepPiece) -> None:
     tenant = request.tenant
     second = max(0, min(last, request.reached) - first)
     fresh_prompt = max(0, min(last, request.prompt) - max(first, request.reached))
-    if s.made is not None:
-        counts = s.made.counts[:, tenant]
+    if s.generated is not None:
+        counts = s.generated.counts[:, tenant]
         counts[StepKind.PROMPT_TOKENS_COMPUTED] += fresh_prompt
         counts[StepKind.TOKENS_RECOMPUTED] += second
         counts[StepKind.DECODE_INPUTS] += last - first - second - fresh_prompt
@@ -236,8 +238,8 @@ def _charge_prompt(s: SchedulerState, piece: StepPiece) -> None:
 
 
 def _charge_first_token(s: SchedulerState, request: Request) -> None:
-    if s.made is not None:
-        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] += 1
+    if s.generated is not None:
+        s.generated.counts[StepKind.TOKENS_GENERATED, request.tenant] += 1
     _, decode = s.buckets[request.tenant]
     if decode is not None:
         decode.charge(1, s.now_ns)
@@ -269,9 +271,9 @@ def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
     """Nothing could be drawn for it: nothing of this step counts as its own, and nothing of it is cached."""
     if request is None:
         return
-    if s.made is not None:
-        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
-        s.made.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
+    if s.generated is not None:
+        s.generated.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
+        s.generated.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
     if request.state is State.DECODE:
         request.row[POSITION] -= 1
         request.row[GENERATED] -= 1
@@ -283,8 +285,8 @@ def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
 def _skip_decode(s: SchedulerState, request: Request | None) -> None:
     """Take back a decode whose token was not delivered. Its last input is computed again when it resumes."""
     assert request is not None
-    if s.made is not None:
-        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
+    if s.generated is not None:
+        s.generated.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
     row = request.row
     row[POSITION] -= 1
     row[GENERATED] -= 1
@@ -307,8 +309,8 @@ def _skip_prompt(s: SchedulerState, piece: StepPiece) -> None:
 
 def _skip(s: SchedulerState, request: Request) -> None:
     """A recurrent state has passed the last input, so such a request is recomputed from its tokens."""
-    if s.made is not None:
-        s.made.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
+    if s.generated is not None:
+        s.generated.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
     if s.cache.rows is not None:
         assert request.holding is not None
         request.holding.spoilt = True

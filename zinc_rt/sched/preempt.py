@@ -50,7 +50,7 @@ def victim(s: SchedulerState, candidate: Request, losers: Iterable[Loser]) -> Re
         if _gives_slot(s, loser.kind, candidate, guaranteed, has_more) or (
             slices and _slice_is_over(s, loser.kind, candidate)
         ):
-            return min(s.kinds[loser.kind], key=lambda request: (request.made, request.slot))
+            return min(s.kinds[loser.kind], key=lambda request: (request.generated, request.slot))
     return None
 
 
@@ -74,7 +74,7 @@ def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:
     if kind[2] != candidate.effective:
         return False
     (request,) = s.kinds[kind]
-    return request.made - request.bound_made >= s.limits.slice_tokens
+    return request.generated - request.bound_made >= s.limits.slice_tokens
 
 
 def relieve(s: SchedulerState, needing: Request) -> bool:
@@ -119,6 +119,6 @@ def _highest_charged(s: SchedulerState, requests: Iterable[Request]) -> Request 
         above = sum(
             max(0, pool.charge(request.tenant) - pool.quota(request.tenant).reserved) for pool in s.cache.pools
         )
-        return int(request.priority), above, -request.made, request.number
+        return int(request.priority), above, -request.generated, request.number
 
     return max(requests, key=key, default=None)

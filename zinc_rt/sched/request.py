@@ -53,8 +53,8 @@ class NewRequest:
     """A new request with `sampling.n` choices.
 
     `digests`: of its prompt's pages, computed by the submitter; `end_tokens`: the model's own. The last
-    `made` of `tokens` were generated earlier, by the request that `capsule` was taken from, as its `choice`.
-    `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `made` tokens; each
+    `generated` of `tokens` were generated earlier, by the request that `capsule` was taken from, as its `choice`.
+    `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `generated` tokens; each
     choice gets a fork.
     """
 
@@ -69,7 +69,7 @@ class NewRequest:
     digests: bytes | None = None
     session: int = 0
     capsule: Capsule | None = None
-    made: int = 0
+    generated: int = 0
     choice: int = 0  # of the first
     mask: TokenMask | None = None
 
@@ -133,7 +133,7 @@ class Request:
         return self.sampling.seed
 
     @property
-    def made(self) -> int:
+    def generated(self) -> int:
         return int(self.row[GENERATED])
 
     @property
@@ -204,7 +204,7 @@ class EndTokens:
 
     def ends(self, request: Request, token: int) -> bool:
         """Return whether the token ends the request's answer at its current length."""
-        return token in request.end_tokens and request.made >= request.sampling.min_tokens
+        return token in request.end_tokens and request.generated >= request.sampling.min_tokens
 
 
 def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: int) -> np.ndarray:
@@ -214,8 +214,8 @@ def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: i
     record["tenant"], record["request"] = new.tenant, new.number
     record["session"] = new.session & 0xFFFF_FFFF  # for who reads a record; pins go by the whole number
     record["priority"] = priority
-    record["prompt_len"], record["limit"] = len(new.tokens) - new.made, sampling.max_tokens
-    record["generated"], record["min_tokens"] = new.made, sampling.min_tokens
+    record["prompt_len"], record["limit"] = len(new.tokens) - new.generated, sampling.max_tokens
+    record["generated"], record["min_tokens"] = new.generated, sampling.min_tokens
     record["temperature"], record["top_k"] = sampling.temperature, sampling.top_k
     record["top_p"], record["min_p"] = sampling.top_p, sampling.min_p
     record["seed"], record["choice"] = sampling.seed, choice

@@ -94,7 +94,7 @@ class Scheduler(SchedulerState):
         """Return why a request can never run, with the largest value that could, or "". It reads only quotas
         as mutable state."""
         length, maximum = len(new.tokens), new.sampling.max_tokens
-        need = length - new.made + maximum
+        need = length - new.generated + maximum
         if not 0 <= new.tenant < len(self.tenants):
             return f"no tenant {new.tenant}: there are {len(self.tenants)}"
         tenant = self.tenants[new.tenant]
@@ -306,8 +306,8 @@ class Scheduler(SchedulerState):
             row = record_of(new, sampling, priority, choice)
             mask = None if new.mask is None else new.mask.fork()
             request = Request(
-                new.number, new.tenant, priority, tokens, len(tokens) - new.made, sampling, new.within, digests,
-                row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule, mask,
+                new.number, new.tenant, priority, tokens, len(tokens) - new.generated, sampling, new.within,
+                digests, row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule, mask,
             )  # fmt: skip
             requests.append(request)
         return requests

@@ -135,7 +135,7 @@ class Slots:
         """Free the slot; the request keeps its record and its tokens."""
         slot = request.slot
         request.tokens = self.history[slot, : request.length].copy()
-        request.delivered = request.made
+        request.delivered = request.generated
         request.drawn_ns = int(self.since_ns[slot]) if self.drew[slot] else 0
         request.row = self.words[slot].copy()
         request.slot = -1

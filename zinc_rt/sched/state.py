@@ -37,7 +37,7 @@ from zinc_rt.sched.tenant import (
 )
 from zinc_rt.sched.timers import Timers
 from zinc_rt.sched.token_mask import TokenMask
-from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger import StepUsage, UsageLedger
 
 CLIENT_TIMEOUT_STEPS = 8192
 
@@ -206,7 +206,7 @@ class SchedulerState:
         ]
         self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
-        self.made: StepMade | None = None
+        self.generated: StepUsage | None = None
         self.begin_accounts()
         self.copies: list[PageCopy] = []
         self.slot_steps = np.zeros(count, np.int64)  # bound slots by tenant
@@ -222,7 +222,7 @@ class SchedulerState:
         """Give the ledger the current tenants, and the groups whose tenants may share pages."""
         if self.ledger is not None:
             self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
-            self.made = self.ledger.empty_step()
+            self.generated = self.ledger.empty_step()
 
     def update_tenants(self) -> None:
         """Compute what depends on all tenants: the common denominator of their shares, and whether any cache entry
@@ -342,9 +342,9 @@ class SchedulerState:
         if request.state is State.PARKED:
             self.parked[request.tenant] -= 1
             del self.parked_requests[request]
-            decodes = request.holding.computed >= len(request.tokens) - 1 and request.made > 0
+            decodes = request.holding.computed >= len(request.tokens) - 1 and request.generated > 0
         request.move(State.DECODE if decodes else State.PREFILL)
-        request.bound_made, request.left_out, request.ran_ns = request.made, 0, self.now_ns
+        request.bound_made, request.left_out, request.ran_ns = request.generated, 0, self.now_ns
         slot = self.slots.bind(request, request.state, self.counts.steps)
         self.slots.set_room(request)
         self.sync_rows(request)

@@ -68,7 +68,7 @@ def test_correct_bits_pass_and_a_wrong_one_is_reported(name: str) -> None:
     got[index] ^= 1
     result = wrong_bits(number, argument, got)
     assert result is not None and result.wrong == 1
-    assert result.given[0] == argument.a[index] and len(result.given) == OPERATIONS[number].operands
+    assert result.operands[0] == argument.a[index] and len(result.operands) == OPERATIONS[number].operands
     assert str(result).startswith(f"{name}: 1 of {CASES} wrong, the first at a {argument.a[index]:#010x}")
     assert str(result).endswith(f"expected {result.want:#010x}, got {result.want ^ 1:#010x}")
 

@@ -60,12 +60,12 @@ class WrongBits:
     operation: Operation
     wrong: int
     cases: int
-    given: tuple[int, ...]
+    operands: tuple[int, ...]
     want: int
     got: int
 
     def __str__(self) -> str:
-        text = ", ".join(f"{name} {bits:#010x}" for name, bits in zip("abc", self.given, strict=False))
+        text = ", ".join(f"{name} {bits:#010x}" for name, bits in zip("abc", self.operands, strict=False))
         wrong = f"{self.wrong} of {self.cases} wrong"
         bits = f"expected {self.want:#010x}, got {self.got:#010x}"
         return f"{self.operation.name}: {wrong}, the first at {text}: {bits}"

@@ -246,8 +246,8 @@ def i13(s: SchedulerState) -> str | None:
 def i14(s: SchedulerState) -> str | None:
     """Generated tokens never shrink or change, and never exceed the requested number."""
     for request in s.requests():
-        if request.delivered > request.made or request.made > request.limit:
-            counts = f"{request.delivered} delivered, {request.made} made"
+        if request.delivered > request.generated or request.generated > request.limit:
+            counts = f"{request.delivered} delivered, {request.generated} made"
             return f"request {request.number}: {counts}, limit {request.limit}"
         if request.slot >= 0:
             known = s.slots.history[request.slot, : len(request.tokens)]

@@ -188,7 +188,7 @@ class KvCache:
         )
         if not self.hold(holding, match.state_row if match.pages else ZERO, spare=spare):
             return None
-        self.prefix.counts.asked += len(tokens)
+        self.prefix.counts.lookups += len(tokens)
         self.prefix.counts.hit += holding.cached
         return holding
 

@@ -142,7 +142,7 @@ class Match:
 class CacheCounts:
     """Counters in tokens, except `evicted`, which is in pages."""
 
-    asked: int = 0
+    lookups: int = 0
     hit: int = 0
     evicted: int = 0
 

@@ -198,11 +198,16 @@ def _check_invariants(seen: SimulatedRun) -> CheckOutcome:
     measure: dict[str, Any] = {"steps": seen.steps, "checks": seen.checks, "every": every}
     if broken is None:
         return CheckOutcome("invariants", "pass", measure, {"violations": 0})
-    bad = {"step": broken.step, "seed": seen.settings.seed, "found": list(broken.found)}
+    bad = {"step": broken.step, "seed": seen.settings.seed, "found": list(broken.problems)}
     if broken.where:
         bad["traceback"] = broken.where
     return CheckOutcome(
-        "invariants", "fail", measure | {"violations": len(broken.found)}, {"violations": 0}, broken.found[0], bad
+        "invariants",
+        "fail",
+        measure | {"violations": len(broken.problems)},
+        {"violations": 0},
+        broken.problems[0],
+        bad,
     )
 
 
@@ -224,7 +229,9 @@ def _check_all_ended(seen: SimulatedRun) -> CheckOutcome:
 def _check_no_leaks(seen: SimulatedRun) -> CheckOutcome:
     if seen.broken is not None:
         return CheckOutcome("nothing-left", "skip", reason=BROKE)
-    return _make_outcome("nothing-left", not seen.left, {"held": len(seen.left)}, {"held": 0}, {"held": seen.left})
+    return _make_outcome(
+        "nothing-left", not seen.leaked, {"held": len(seen.leaked)}, {"held": 0}, {"held": seen.leaked}
+    )
 
 
 def _check_ledger(seen: SimulatedRun) -> CheckOutcome:

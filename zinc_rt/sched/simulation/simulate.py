@@ -61,14 +61,14 @@ class BrokenStep:
     """The step at which an invariant was violated, and the violations."""
 
     step: int
-    found: tuple[str, ...]
+    problems: tuple[str, ...]
     where: str = ""  # of an exception: its traceback
 
 
 @dataclass(slots=True)
 class SimulatedRun:
     """The result of a simulation. `counts`: the scheduler's; `shortcuts`: where its limits are not the
-    product's defaults; `left`: resources still in use after the end; `cut`: requests cancelled by
+    product's defaults; `leaked`: resources still in use after the end; `cut`: requests cancelled by
     a limit of the run; `unbalanced`: differences between the ledger and the log; `trace`: the last steps."""
 
     settings: SimulationSettings
@@ -81,7 +81,7 @@ class SimulatedRun:
     checks: int = 0
     cut: int = 0
     broken: BrokenStep | None = None
-    left: list[str] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
     unbalanced: list[str] = field(default_factory=list)
     trace: StepTrace | None = None
 
@@ -285,7 +285,7 @@ class Simulation:
     def _commit(self, batch: Batch) -> None:
         self.last_end_ns = self.runner.now_ns
         self.log.stepped(self.scheduler.plan, self.runner.took_ns)
-        self.log.made(batch.requests - 1, self.runner.now_ns, self.seen.steps)
+        self.log.generated(batch.requests - 1, self.runner.now_ns, self.seen.steps)
         for number, _, reason in batch.ended:
             self.log.ended(number - 1, reason, self.runner.now_ns)
         self.advance(len(batch.ended))
@@ -308,7 +308,7 @@ class Simulation:
         self.runner.now_ns += LATER_NS  # what waits for a time that nobody needs any more is gone by then
         self.scheduler.step()
         self._check()
-        self.seen.left = list(leaked_resources(self.scheduler))
+        self.seen.leaked = list(leaked_resources(self.scheduler))
         self.seen.unbalanced = [*self.ledger.problems(), *self._differences()]
 
     def _differences(self) -> Iterator[str]:

@@ -85,7 +85,7 @@ class SimulationLog:
         self._waited[:] = True
         self._slot_steps[:] = self._tokens[:] = 0
 
-    def made(self, numbers: np.ndarray, now_ns: int, step: int) -> None:
+    def generated(self, numbers: np.ndarray, now_ns: int, step: int) -> None:
         """Record that each of these requests generated a token."""
         before = self.last_ns[numbers]
         fresh = numbers[before == NEVER]

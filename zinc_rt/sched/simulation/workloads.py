@@ -35,10 +35,10 @@ CARD_PAGES = 5400
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload. `says`: a one-line description. `pages` None: enough for every slot."""
+    """A workload. `description`: a one-line description. `pages` None: enough for every slot."""
 
     name: str
-    says: str
+    description: str
     tenants: Sequence[Tenant]
     arrivals: Callable[[np.random.Generator], Sequence[Arrival]]
     checks: Sequence[ScheduleCheck] = ()

@@ -55,7 +55,7 @@ class DrawnTokens(NamedTuple):
 
 
 @dataclass(slots=True)
-class StepMade:
+class StepUsage:
     """The work of one step. `counts`: i64 [StepKind, tenants]; `pages`: i64 [page groups, accounts], the
     pages that each account pays for: tenants, then isolation groups, cache, free. `drawn`: None if no token was
     drawn; `add` keeps its arrays."""
@@ -136,13 +136,13 @@ class UsageLedger:
             self._settle()
             self._set_accounts(tenants, groups)
 
-    def empty_step(self) -> StepMade:
+    def empty_step(self) -> StepUsage:
         """Return a step's counts to fill, reused until the tenants change."""
-        return StepMade(np.zeros(self._counts.shape[1:], np.int64), np.zeros(self._paid.shape[1:], np.int64))
+        return StepUsage(np.zeros(self._counts.shape[1:], np.int64), np.zeros(self._paid.shape[1:], np.int64))
 
     # --- what is counted
 
-    def add(self, made: StepMade, device: RunnerCounts) -> None:
+    def add(self, made: StepUsage, device: RunnerCounts) -> None:
         """Count a step. `device`: the runner's counts after it, from which the time is computed."""
         with self._lock:
             index = self._held

@@ -124,7 +124,7 @@ def _slot(model: ServedModel, index: int, request: Running | None) -> SlotReply:
         return reply
     reply["id_task"], reply["is_processing"] = request.number, request.state in RUNNING and not request.held
     reply["params"] = _params(request.sampling)
-    reply["next_token"] = {"n_decoded": request.made, "n_remain": request.limit - request.made}
+    reply["next_token"] = {"n_decoded": request.generated, "n_remain": request.limit - request.generated}
     reply["zinc_rt"] = {
         "tenant": model.core.tenants[request.tenant].name,
         "priority": request.priority.name.lower(),

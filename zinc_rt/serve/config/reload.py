@@ -60,7 +60,7 @@ def apply_reloadable(tenancy: Tenancy, read: Config) -> Config:
     names = {tenant.id: tenant for tenant in tenancy.config.tenants}
     tenants = [_merge_keys(tenant, names.get(tenant.id), tenancy.made_keys) for tenant in read.tenants]
     ids = {tenant.id for tenant in tenants}
-    came = [tenant for tenant in tenancy.config.tenants if tenant.id in tenancy.made and tenant.id not in ids]
+    came = [tenant for tenant in tenancy.config.tenants if tenant.id in tenancy.generated and tenant.id not in ids]
     return replace(read, tenants=(*tenants, *came))
 
 

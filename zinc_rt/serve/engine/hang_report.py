@@ -33,7 +33,7 @@ def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: Ste
         f"{plan.tokens} tokens, {plan.decodes} decodes, {len(plan.prompts)} prompts, {plan.rows} rows",
         *(
             f"slot {r.slot}: request {r.number}.{r.choice} of tenant {scheduler.tenants[r.tenant].name}, "
-            f"{r.state.value}, {r.computed} computed, {r.made} made, {r.failures} failed steps before"
+            f"{r.state.value}, {r.computed} computed, {r.generated} made, {r.failures} failed steps before"
             for r in present
         ),
         "",

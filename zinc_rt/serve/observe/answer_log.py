@@ -24,7 +24,7 @@ def log_answer(
         "choice": request.choice,
         "prompt_tokens": request.prompt,
         "cached_tokens": request.cached,
-        "completion_tokens": request.made,
+        "completion_tokens": request.generated,
         "ended": request.state.value,
         "reason": request.reason,
         "queue_ms": _ms(times.arrived_ns, times.admitted_ns),

@@ -167,7 +167,7 @@ def _cache_families(models: list[ServedModel]) -> Iterator[Metric]:
     )  # fmt: skip
     for model in models:
         cache = model.core.scheduler.cache
-        queries.add_metric([model.id], cache.prefix.counts.asked)
+        queries.add_metric([model.id], cache.prefix.counts.lookups)
         hits.add_metric([model.id], cache.prefix.counts.hit)
         pages = min(group.pages for group in cache.groups)
         info.add_metric([model.id, str(cache.page_tokens), str(pages), "True"], 1)

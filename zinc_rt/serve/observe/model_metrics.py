@@ -86,7 +86,7 @@ class ModelMetrics:
             del self._times[key]
         self.whole.observe((now_ns - times.arrived_ns) / 1e9)
         self.prompt_tokens.observe(request.prompt)
-        self.generated_tokens.observe(request.made)
+        self.generated_tokens.observe(request.generated)
         if times.admitted_ns:
             self.running.observe((now_ns - times.admitted_ns) / 1e9)
         if times.first_ns:

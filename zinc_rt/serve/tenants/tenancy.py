@@ -27,7 +27,7 @@ class Tenancy:
 
     def __init__(self, config: Config) -> None:
         self.changing = asyncio.Lock()
-        self.made: set[str] = set()  # tenants that endpoints made, and keys: no file has them
+        self.generated: set[str] = set()  # tenants that endpoints made, and keys: no file has them
         self.made_keys: set[str] = set()
         self.created: dict[str, int] = {}  # second since 1970
         self._sessions: dict[str, SessionTable] = {}

@@ -76,7 +76,7 @@ def _tenants(routes: APIRouter, server: InferenceServer) -> None:
         """Create a tenant."""
         tenant = tenant_from_body(await _json(request), tenancy.config.defaults)
         await change_tenants(server, lambda now: _add_tenant(now, tenant))
-        tenancy.made.add(tenant.id)
+        tenancy.generated.add(tenant.id)
         return tenant_document(server, tenant)
 
     @routes.get("/{id}")
@@ -106,7 +106,7 @@ def _tenants(routes: APIRouter, server: InferenceServer) -> None:
         _require_admin_key(server, [tenant for tenant in tenancy.config.tenants if tenant.id != id])
         numbers = [(model, model.core.tenant_number(id)) for model in server.models.values()]
         await change_tenants(server, lambda now: tuple(item for item in now if item.id != id))
-        tenancy.made.discard(id)
+        tenancy.generated.discard(id)
         left = 0
         for model, number in numbers:
             await _forget(server, model, number)
