@@ -102,9 +102,9 @@ def programs(seeds: int) -> dict[str, Program]:
 def silicon_values() -> Values:
     """Return the captured results of ROWS of differential_kernels.py."""
     sys.path.insert(0, str(ROOT / "ci"))
-    from differential_kernels import captured, wanted
+    from differential_kernels import captured_arrays, expected_arrays
 
-    rows = wanted(captured())
+    rows = expected_arrays(captured_arrays())
     return {(name, str(index)): f"{word:08x}" for name, words in rows.items() for index, word in enumerate(words)}
 
 

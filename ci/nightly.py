@@ -33,9 +33,9 @@ from nightly_stages import (
     Night,
     NightlyStage,
     StageCommand,
-    has,
     identities,
     minutes,
+    missing_modules,
     now,
     read_json,
     read_state,
@@ -384,7 +384,7 @@ def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
 
 def page(night: Night) -> None:
     """Write the HTML page. A failure of this step does not fail the run."""
-    if has("perf"):
+    if missing_modules("perf"):
         return
     with (night.folder / "page.log").open("wb") as log:
         line = zinc("perf", "report", night.folder, "-o", night.folder / "index.html")
@@ -395,7 +395,7 @@ def archive_reports(night: Night, store: Path | None) -> None:
     """Store the night as a bundle together with those of other machines. A failure of this step does not fail the
     run.
     """
-    if has("bundle"):
+    if missing_modules("bundle"):
         return
     out = night.folder / "bundle.tar.gz"
     reports = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from check_kit import KEY, MODEL, URL, check, finish, said
+from check_kit import KEY, MODEL, URL, answer_text, check, finish
 from langchain_openai import ChatOpenAI, OpenAI
 from pydantic import BaseModel, Field
 
@@ -18,7 +18,7 @@ class City(BaseModel):
 
 base = {"base_url": f"{URL}/v1", "api_key": KEY, "model": MODEL, "temperature": 0}
 chat = ChatOpenAI(max_tokens=12, **base)
-wanted = said(12)
+wanted = answer_text(12)
 answer = chat.invoke("Say something.")
 check("invoke gives what the server says", answer.content == wanted, answer.content)
 check("usage", answer.usage_metadata["output_tokens"] == 12, answer.usage_metadata)

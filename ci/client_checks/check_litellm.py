@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import litellm
-from check_kit import KEY, MESSAGES, MODEL, URL, check, finish, said
+from check_kit import KEY, MESSAGES, MODEL, URL, answer_text, check, finish
 
 base = {"api_base": f"{URL}/v1", "api_key": KEY, "temperature": 0}
-wanted = said(8)
+wanted = answer_text(8)
 answer = litellm.completion(model=f"openai/{MODEL}", messages=MESSAGES, max_tokens=8, **base)
 check("completion gives what the server says", answer.choices[0].message.content == wanted, answer)
 check("usage", answer.usage.completion_tokens == 8, answer.usage)

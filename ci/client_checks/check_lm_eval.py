@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 
-from check_kit import FOLDER, MODEL, TOKENIZER, URL, ask, check, finish, run, tool
+from check_kit import FOLDER, MODEL, TOKENIZER, URL, check, finish, post, run, tool
 
 QUESTIONS = [
     {
@@ -56,12 +56,12 @@ check("every question was asked", [len(item) for item in samples.values()] == [4
 for sample in samples["choice"]:
     question = sample["doc"]["question"]
     for choice, (likelihood, _) in zip(sample["doc"]["choices"], sample["filtered_resps"], strict=True):
-        whole = ask("/v1/completions", prompt=question + choice, max_tokens=1, echo=True, logprobs=1)
-        known = len(ask("/tokenize", content=question)["tokens"])
+        whole = post("/v1/completions", prompt=question + choice, max_tokens=1, echo=True, logprobs=1)
+        known = len(post("/tokenize", content=question)["tokens"])
         wanted = sum(whole["choices"][0]["logprobs"]["token_logprobs"][known:-1])
         same = math.isclose(float(likelihood), wanted, rel_tol=1e-5) and wanted < -1
         check("a log-likelihood is the server's", same, (sample, wanted))
 for sample in samples["generate"]:
-    text = ask("/v1/completions", prompt=sample["doc"]["question"], max_tokens=6, temperature=0, stop=["###"])
+    text = post("/v1/completions", prompt=sample["doc"]["question"], max_tokens=6, temperature=0, stop=["###"])
     check("an answer is the server's", sample["resps"][0][0] == text["choices"][0]["text"], sample)
 finish("lm-eval")

@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from check_kit import FOLDER, MODEL, ask, check, finish
+from check_kit import FOLDER, MODEL, check, finish, post
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "ray_serve.py"
 START_SECONDS = 180
@@ -61,7 +61,7 @@ with (FOLDER / "ray.log").open("w") as log:
     running = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, start_new_session=True)
 try:
     check("two replicas come up", is_ready(), (FOLDER / "ray.log").read_text()[-2000:])
-    wanted = ask("/v1/completions", prompt="Once", max_tokens=8, seed=7)["choices"][0]["text"]
+    wanted = post("/v1/completions", prompt="Once", max_tokens=8, seed=7)["choices"][0]["text"]
     sessions = [f"session {number}" for number in range(6)]
     texts = {complete(prompt="Once", session=session)["choices"][0]["text"] for session in sessions}
     check("both give what one server gives", texts == {wanted}, texts)

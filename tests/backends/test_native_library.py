@@ -160,7 +160,7 @@ def test_only_one_of_two_processes_compiles(tmp_path: Path, good: bytes) -> None
     script = f"""
 import sys, time
 from pathlib import Path
-from zinc_rt.backends.cpu.library import first_good
+from zinc_rt.backends.cpu.library import select_library
 from zinc_rt.kernels.native.build import Compiler
 from zinc_rt.host.object_cache import ObjectCache
 
@@ -173,7 +173,7 @@ def compile(using, level):
     return (folder / "good.so").read_bytes()
 
 cache, using = ObjectCache(folder / "cache"), Compiler((), "tests")
-print(first_good(cache, using, ("native",), compile=compile, check=lambda content: "").cached)
+print(select_library(cache, using, ("native",), compile=compile, check=lambda content: "").cached)
 """
     command = [sys.executable, "-c", script]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -85,7 +85,7 @@ def test_name_is_parsed_as_tier_and_kernel_set() -> None:
     assert registry.parse("t_more:beads") == (ROW, "beads") and registry.parse("t_more") == (ROW, "")
     with pytest.raises(UsageError, match="t_more has no kernel set 'pearls'"):
         registry.parse("t_more:pearls")
-    with pytest.raises(UsageError, match=r"unknown tier 't_less'; tiers: .*t_more"):
+    with pytest.raises(UsageError, match=r"unknown tier 't_less'; expected one of .*t_more"):
         registry.parse("t_less")
     with pytest.raises(UnsupportedError, match="tier t_cuda is not built in this version"):
         registry.parse("t_cuda")

@@ -119,7 +119,7 @@ def built(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Run `ci/run.py docs` up to its last command and return that command."""
     (run.ROOT / "pyproject.toml").write_text(DOCS)
     last: list[str] = []
-    monkeypatch.setattr(run, "become", last.extend)
+    monkeypatch.setattr(run, "exec_command", last.extend)
     monkeypatch.setattr(sys, "argv", ["ci/run.py", "docs"])
     monkeypatch.chdir(run.ROOT)
     return last

@@ -83,7 +83,7 @@ def test_invalid_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> N
         compile_modules({}, "gfx1100")
     for words, says in {
         ("nosuch", "--radv", "gfx1201"): "no module nosuch",
-        ("add", "-o", "x"): "-o and --driver go with --radv",
+        ("add", "-o", "x"): "-o and --driver need --radv",
         ("add", "--radv", "gfx1201", "-o", "/nowhere"): "no such folder",
         ("no.spv", "--radv", "gfx1201"): "no such file",
     }.items():
