@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from zinc_rt.launching.finding_groups import FindingGroup
     from zinc_rt.launching.launch import Launched
     from zinc_rt.launching.suppressions import Suppressed, Suppression
+    from zinc_rt.launching.values import Value
 
 ARG_HELP = (
     "a kernel argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] with optional :FILL "
@@ -55,6 +57,51 @@ def parser() -> argparse.ArgumentParser:
         description="Run one kernel of a code object or a source file on a card or a simulated GPU.",
         epilog=EXAMPLES,
     )
+    add_inputs(parser)
+    parser.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
+    parser.add_argument(
+        "--ulps", type=int, default=0, metavar="N", help="tolerance for floats in ULPs (default 0)"
+    )
+    parser.add_argument("--npz", metavar="OUT", help="write the outputs")
+    parser.add_argument("--time", type=int, default=0, metavar="N", help="launch N more times and report the time")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "hw", "sim"),
+        default="auto",
+        help="auto (default): this machine's AMD GPU, or a simulated one if there is none",
+    )
+    parser.add_argument(
+        "--queue",
+        choices=("pm4", "aql"),
+        default="pm4",
+        help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
+    )
+    checks = parser.add_argument_group("checks of the simulated GPU")
+    add_checks(checks)
+    checks.add_argument("--strict", action="store_true", help="an unused suppression is an error")
+    checks.add_argument(
+        "--error-exitcode",
+        type=_exit_code,
+        default=1,
+        metavar="N",
+        help="exit code for findings, 0 to 255 (default 1)",
+    )
+    checks.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list remarks, and show packets and the device's own sentences",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
+    )
+    parser.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    add_json(parser)
+    return parser
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the kernel, its arguments, and the size of the launch."""
     parser.add_argument(
         "code",
         metavar="KERNEL",
@@ -86,25 +133,10 @@ def parser() -> argparse.ArgumentParser:
         "--cflags", default="", metavar="FLAGS", help="compiler flags for a source, like '-O1 -DN=4'"
     )
     parser.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
-    parser.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
-    parser.add_argument(
-        "--ulps", type=int, default=0, metavar="N", help="tolerance for floats in ULPs (default 0)"
-    )
-    parser.add_argument("--npz", metavar="OUT", help="write the outputs")
-    parser.add_argument("--time", type=int, default=0, metavar="N", help="launch N more times and report the time")
-    parser.add_argument(
-        "--device",
-        choices=("auto", "hw", "sim"),
-        default="auto",
-        help="auto (default): this machine's AMD GPU, or a simulated one if there is none",
-    )
-    parser.add_argument(
-        "--queue",
-        choices=("pm4", "aql"),
-        default="pm4",
-        help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
-    )
-    checks = parser.add_argument_group("checks of the simulated GPU")
+
+
+def add_checks(checks: argparse._ArgumentGroup) -> None:
+    """Add the tools of the sanitizer, the memory model, and suppressions."""
     chosen = checks.add_mutually_exclusive_group()
     chosen.add_argument(
         "--sanitizer",
@@ -126,26 +158,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="F.yaml",
         help="accept the findings listed in this file (docs/launch.md); may be repeated",
     )
-    checks.add_argument("--strict", action="store_true", help="an unused suppression is an error")
-    checks.add_argument(
-        "--error-exitcode",
-        type=_exit_code,
-        default=1,
-        metavar="N",
-        help="exit code for findings, 0 to 255 (default 1)",
-    )
-    checks.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="list remarks, and show packets and the device's own sentences",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
-    )
-    parser.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
-    add_json(parser)
-    return parser
+
+
+def parsed_arguments(texts: Sequence[str]) -> dict[str, Value]:
+    """Return the kernel's arguments of --arg. Raise UsageError for a bad one, and for a name that is given twice."""
+    from zinc_rt.launching.values import parse
+
+    pairs = [parse(text) for text in texts]
+    if len(dict(pairs)) < len(pairs):
+        raise UsageError("--arg: a name was given twice")
+    return dict(pairs)
 
 
 def _tools(text: str) -> tuple[str, ...]:
@@ -186,7 +208,6 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.launching.launch import Launched, LaunchStopped, choose_kernel, launch
     from zinc_rt.launching.located import finding_lines, plain_name
     from zinc_rt.launching.suppressions import apply_suppressions, read_suppressions
-    from zinc_rt.launching.values import parse
 
     check_writable(arguments.npz, arguments.junit, report=arguments.json)
     require_gpu(arguments.device)
@@ -197,9 +218,7 @@ def _body(arguments: argparse.Namespace) -> int:
             terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
         return 0
     kernel = choose_kernel(image, arguments.kernel)
-    given = [parse(text) for text in arguments.arg]
-    if len(dict(given)) < len(given):
-        raise UsageError("--arg: a name was given twice")
+    values = parsed_arguments(arguments.arg)
     expected = read_expected(arguments.expect) if arguments.expect else {}
     report = start_report(Report("launch"), arguments)
     out = output_stream(arguments)
@@ -212,7 +231,7 @@ def _body(arguments: argparse.Namespace) -> int:
                 kernel.name,
                 grid=arguments.grid,
                 block=arguments.block,
-                args=dict(given),
+                args=values,
                 device=arguments.device,
                 sanitizer=arguments.sanitizer,
                 tools=arguments.tool,

@@ -26,6 +26,7 @@ from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.launching.aql import KernelOnAqlQueue
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
+from zinc_rt.launching.debugging.prepared import LaunchDebugger, PreparedLaunch
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
@@ -75,6 +76,7 @@ def launch(
     tools: Sequence[str] | None = None,
     coherence: str | None = None,
     reorder: int | None = None,
+    debugger: LaunchDebugger | None = None,
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
 
@@ -89,7 +91,7 @@ def launch(
 
     Of a simulated device: `sanitizer`, a mode (off, fast, full), or `tools` instead (memcheck, racecheck, ...);
     `coherence`: bar, direct or caches, None for bar, and for caches if `tools` has cachecheck; `reorder`: a seed
-    for the order of concurrent work.
+    for the order of concurrent work; `debugger`, which runs it instead.
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
@@ -121,7 +123,7 @@ def launch(
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
         if simulated:
             _refuse_unsimulated(image, wanted)
-        driver = _simulated(image.arch, name, options, undo) if simulated else linux_driver()
+        driver = _simulated(image.arch, name, options, undo, debugger) if simulated else linux_driver()
         if driver is None:
             raise UsageError("launch needs Linux")
         gpu, node = _gpu(driver, image.arch, name)
@@ -140,6 +142,14 @@ def launch(
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
         submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes)
+        if debugger is not None:
+            regions = (
+                *((key, each.gpu_va, value.array.nbytes) for key, (each, value) in buffers.items()),
+                ("kernarg", kernarg_va, len(segment)),
+                ("code", image_va, len(image.image)),
+            )
+            prepared = PreparedLaunch(driver, image, wanted, buffers, regions, findings, submit)
+            return Launched({}, seconds=(debugger.run(prepared),), device=about)
         seconds: list[float] = []
         outputs: dict[str, np.ndarray] = {}
         try:
@@ -220,7 +230,9 @@ def _refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
         )
 
 
-def _simulated(arch: str, source: str, options: dict[str, Any], undo: ExitStack) -> Driver:
+def _simulated(
+    arch: str, source: str, options: dict[str, Any], undo: ExitStack, debugger: LaunchDebugger | None
+) -> Driver:
     from zinc_rt.sim.chips import ALIASES
     from zinc_rt.sim.serve.client import SimClient
 
@@ -232,6 +244,9 @@ def _simulated(arch: str, source: str, options: dict[str, Any], undo: ExitStack)
             next=f"compile with -mcpu={DEFAULT_ARCH}, or --device hw on a machine with that chip",
         )
     chip = DEFAULT_ARCH if TARGETS[arch].is_generic else arch
+    if debugger is not None:
+        undo.callback(debugger.close_device)
+        return debugger.open_device(chip, options)
     client = SimClient(name=f"launch-{os.getpid()}", chip=chip, **options)
     undo.callback(client.close_all)
     return client

@@ -38,13 +38,22 @@ class LaunchFindings:
         self._image, self._tools = image, tools
         self._buffers: dict[str, tuple[DeviceBuffer, LaunchBuffer]] = {}
         self._before = 0
-        if self._side is not None:  # the device is this process's, which may have launched the kernel before
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the findings so far: the launch is going to run (again), on a device that may have run the kernel
+        before."""
+        if self._side is not None:
             self._side.tell_again()
             self._before = len(self._side.findings())
+        self._discard_outputs()
 
     def watch(self, buffers: Mapping[str, tuple[DeviceBuffer, LaunchBuffer]]) -> None:
         """Set the buffers by argument. Outputs that the kernel must not read become uninitialised."""
         self._buffers = dict(buffers)
+        self._discard_outputs()
+
+    def _discard_outputs(self) -> None:
         for buffer, value in self._only_written():
             if self._side is not None:
                 self._side.discard_mapped(buffer.gpu_va, value.array.nbytes)
@@ -54,7 +63,7 @@ class LaunchFindings:
         ends = [each for each in self._told() if is_end(each)]
         if not ends:
             return ""
-        last = self._located(ends[-1:])[0]
+        last = self.located(ends[-1:])[0]
         where = f"{last.line}, pc {last.pc:#x}" if last.line else "" if last.pc is None else f"pc {last.pc:#x}"
         what = "; ".join(each for each in (last.access, last.detail) if each)
         code = f" at {where} `{last.instruction}`: {what}" if where else f": {last.first}"
@@ -75,8 +84,8 @@ class LaunchFindings:
 
     def groups(self) -> tuple[FindingGroup, ...]:
         """Return the findings of the chosen tools so far."""
-        found = [each for each in self._told() if self._counts(each.rule) or is_end(each)]
-        return self._located(found)
+        found = [each for each in self._told() if self.counts(each.rule) or is_end(each)]
+        return self.located(found)
 
     def unwritten(self, kernel: str) -> Iterator[FindingGroup]:
         """Return a finding for each output with elements of which a byte was never stored."""
@@ -96,12 +105,14 @@ class LaunchFindings:
             return []
         return [(at, value) for at, value in self._buffers.values() if not value.read and value.array.size]
 
-    def _counts(self, rule: str) -> bool:
+    def counts(self, rule: str) -> bool:
+        """Return whether findings of this rule count: those of the chosen tools, and of the device itself."""
         return RULES[rule].tool in self._tools or RULES[rule].tool == DEVICE
 
     def _told(self) -> Sequence[Told]:
         return self._side.findings()[self._before :] if self._side is not None else ()
 
-    def _located(self, findings: Sequence[Told]) -> tuple[FindingGroup, ...]:
+    def located(self, findings: Sequence[Told]) -> tuple[FindingGroup, ...]:
+        """Return the findings in groups, with source lines and accessed elements."""
         placed = [PlacedBuffer(name, at.gpu_va, value.array) for name, (at, value) in self._buffers.items()]
         return located(grouped(findings), self._image, placed)

@@ -66,7 +66,7 @@ def parse(text: str) -> tuple[str, Value]:
     match = _BUFFER.fullmatch(rest)
     if match is not None:
         way, dtype, shape, fill = match.groups()
-        return name, _buffer(text, way, _dtype(text, dtype), shape, fill)
+        return name, _buffer(text, way, parse_type(f"--arg {text}", dtype), shape, fill)
     if rest == "null":
         return name, None
     kind, colon, value = rest.partition(":")
@@ -75,7 +75,7 @@ def parse(text: str) -> tuple[str, Value]:
     try:
         if kind == "lds":
             return name, Lds(int(value, 0))
-        dtype_ = _dtype(text, kind)
+        dtype_ = parse_type(f"--arg {text}", kind)
         return name, dtype_.type(float(value) if is_float(dtype_) else int(value, 0))
     except (ValueError, OverflowError):
         raise UsageError(f"--arg {text}: {value} is no {kind}") from None
@@ -86,16 +86,17 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or dtype.name in ML_DTYPES.values()
 
 
-def _dtype(text: str, name: str) -> np.dtype[Any]:
+def parse_type(text: str, name: str) -> np.dtype[Any]:
+    """Return the type of this name, like f32 or bf16. Raise UsageError, which begins with `text`."""
     if name in DTYPES:
         return DTYPES[name]
     if name not in ML_DTYPES:
-        raise UsageError(f"--arg {text}: no type {name}: {', '.join([*DTYPES, *ML_DTYPES])}")
+        raise UsageError(f"{text}: no type {name}: {', '.join([*DTYPES, *ML_DTYPES])}")
     try:
         import ml_dtypes
     except ImportError:
         raise UsageError(
-            f"--arg {text}: {name} needs the package ml_dtypes", next="pip install 'zinc-rt[launch]'"
+            f"{text}: {name} needs the package ml_dtypes", next="pip install 'zinc-rt[launch]'"
         ) from None
     return np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
 

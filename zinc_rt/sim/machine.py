@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.sim.chips import Chip
@@ -28,6 +29,9 @@ from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineModel, MachineOp
 from zinc_rt.sim.shader_engine import NoShaderEngine, ShaderEngine
 from zinc_rt.sim.tables.structs import StructLayout, request_key, request_size_bytes
 
+if TYPE_CHECKING:
+    from zinc_rt.sim.shader.run.debugger import WaveDebugger
+
 MAX_PROCESSES = 512  # KFD_MAX_NUM_OF_PROCESSES
 FD_FIRST = 0x10000  # far from the caller's own, so that a mix-up is EBADF
 
@@ -41,15 +45,16 @@ def simulated_command_processor(
     consulted: Consulted,
     crash_record: Path | None,
     defect: LaneDefect | None = None,
+    debugger: WaveDebugger | None = None,
 ) -> CommandProcessor:
     """Create the simulated command processor with its own thread. `crash_record`: a file for the data
-    available if waves crash."""
+    available if waves crash. `debugger` stops the waves of its launches."""
     from zinc_rt.sim.cp.command_processor import CommandProcessor as Simulated  # late: only queues need one
 
     processor = Simulated(
         kmd,
         generation=generation_of(chip.gfx),
-        engine=_engine(kmd, chip, model, consulted, crash_record, defect),
+        engine=_engine(kmd, chip, model, consulted, crash_record, defect, debugger),
         reorder_seed=model.options.reorder,
         behaviour=model.behaviour,
         consulted=consulted,
@@ -66,6 +71,7 @@ def _engine(
     consulted: Consulted,
     crash_record: Path | None,
     defect: LaneDefect | None,
+    debugger: WaveDebugger | None,
 ) -> ShaderEngine:
     if not chip.isa.is_simulated:
         return NoShaderEngine()
@@ -86,6 +92,7 @@ def _engine(
         caches=model.cache_seed,
         defect=defect,
         vgpr_seed=0 if model.options.reorder is None else model.options.reorder + 1,
+        debugger=debugger,
     )
 
 
@@ -100,6 +107,7 @@ class SimMachine:
         *,
         crash_records: Callable[[int], Path] | None = None,
         command_processor: CommandProcessorMaker | None = None,
+        debugger: WaveDebugger | None = None,
     ) -> None:
         model = self.model = machine_model(options)
         self.linux = model.linux
@@ -130,6 +138,7 @@ class SimMachine:
                     consulted=self.consulted,
                     crash_record=crash_records(index) if crash_records else None,
                     defect=lane_defect(self.injector),
+                    debugger=debugger,
                 ),
             )
             for index in range(len(model.chips))

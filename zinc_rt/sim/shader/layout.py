@@ -23,6 +23,7 @@ FP16_OVFL = 1 << 23  # of MODE: overflow of 16 or 8 bits gives the largest numbe
 NO_PHASE = 0xFFFFFFFF  # of a wave that has not signalled the barrier it may wait at
 
 ALIGNMENT = 64
+VGPR_ALIGNMENT = 256  # of a vector register of 64 lanes
 
 
 class Status(IntEnum):
@@ -51,13 +52,15 @@ class Checks:
 
     level: off (virtual memory only), fast (+ bounds, alignment, initialised bytes), full (+ races, EXEC lint,
     barrier misuse). perturb: exp, log, rcp, rsq, sqrt, sin, cos move by -1, 0 or +1 ULP, by context.perturb_seed.
-    trace: record the instructions of the chosen wave. profile: count the executions of each block.
+    trace: record the instructions of the chosen wave. profile: count the executions of each block. debug: waves
+    can stop before any instruction (emit/debug.py).
     """
 
     level: str = "full"
     perturb: bool = False
     trace: bool = False
     profile: bool = False
+    debug: bool = False
     defect: bool = False  # results pass the defect of the context (sim.defects)
     wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: one by one; empty: by steps
 
@@ -160,12 +163,12 @@ _VIEW = {"u8": "B", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "ptr": "Q"}
 _WIDTH = {"u8": 1, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "ptr": 8}
 
 
-def aligned(size_bytes: int) -> np.ndarray:
-    """Allocate [size_bytes] uint8 zeros at a multiple of 64; the address is fixed for the lifetime of the
+def aligned(size_bytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
+    """Allocate [size_bytes] uint8 zeros at a multiple of `alignment`; the address is fixed for the lifetime of the
     array.
     """
-    raw = np.zeros(size_bytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    raw = np.zeros(size_bytes + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
     return raw[start : start + size_bytes]
 
 
@@ -195,7 +198,8 @@ class RecordBlock:
         view[index] = value
 
 
-STATE = RecordLayout("""
+STATE = RecordLayout(
+    """
 u32 resume              # 0 at first; where the wave goes on, set at a suspension
 u32 status
 u32 pc                  # of the last stop: byte offset in the kernel
@@ -222,7 +226,9 @@ u64 vgpr_random         # what its last s_alloc_vgpr was decided by
 u32 scc
 u32 sgprs 128
 u32 sgpr_undefined 129  # of a suspended wave: bits that nobody has defined; [128] is SCC
-""")
+""",
+    padded=VGPR_ALIGNMENT,
+)
 """Followed by the VGPRs, `wave` u32 each, then as many of their undefined bits, which like VGPRs are unspecified
 before the first suspension: see state_bytes."""
 
@@ -274,6 +280,7 @@ ptr trace               # TRACE records (Checks.trace)
 u32 trace_capacity
 u32 trace_count         # may exceed the capacity
 u32 trace_wave          # wave_index of the traced wave
+ptr debug               # DEBUG (Checks.debug)
 """)
 
 RANGE = RecordLayout("""

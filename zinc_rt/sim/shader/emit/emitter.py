@@ -17,6 +17,7 @@ from zinc_rt.sim.shader.emit.quads import QuadForms, Quads
 from zinc_rt.sim.shader.emit.registers import Registers
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.state_slots import StateSlots
 from zinc_rt.sim.shader.emit.undefined import ALL
 from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, I64, constant, inline_float, type_bits
 from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVariant, Status
@@ -56,7 +57,10 @@ class Emitter:
         self.wave, self.checks = variant.wave, variant.checks
         self.frame = Frame(module, name, variant.wave)
         self.b = self.frame.b
-        self.slots = RegisterSlots(self.frame, unproven)
+        debug = variant.checks.debug
+        self.slots = (
+            StateSlots(self.frame, unproven, variant.vgprs) if debug else RegisterSlots(self.frame, unproven)
+        )
         self.exec = ExecMask(self.slots)
         self.reports = Reports(self.frame, self.exec)
         self.quads = Quads(self.slots, forms)

@@ -28,6 +28,7 @@ from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
+from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
@@ -118,7 +119,7 @@ class GfxEngine:
     an injected crash is due; `record` is the crash record. `consulted` records coverage. `vgpr_seed`: if not 0,
     s_alloc_vgpr fails at times. `defect`: of the vector ALU.
     `caches`: a seed; loads of waves then go through caches that retain lines
-    (line_caches.py), and waves run sequentially.
+    (line_caches.py), and waves run sequentially. `debugger` stops the waves, which then run sequentially too.
     """
 
     def __init__(
@@ -138,21 +139,24 @@ class GfxEngine:
         caches: int | None = None,
         vgpr_seed: int = 0,
         defect: LaneDefect | None = None,
+        debugger: WaveDebugger | None = None,
     ) -> None:
         self.checks = Checks(
             level,
             perturb=bool(perturb),
             profile=profile,
+            debug=debugger is not None,
             defect=defect is not None,
             wmma_f16_order=behaviour.wmma_f16_order,
         )
-        self._defect = defect
+        self._defect, self._debugger = defect, debugger
         self._target = target
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = CompiledKernels(quick=True) if kernels is None else kernels
         self._seed = perturb
         self._cache_seed, self._vgpr_seed = caches, vgpr_seed
-        self._wave_threads = WaveThreads(1 if caches is not None else threads or len(os.sched_getaffinity(0)))
+        sequential = caches is not None or debugger is not None
+        self._wave_threads = WaveThreads(1 if sequential else threads or len(os.sched_getaffinity(0)))
         self._crashes, self._record, self._consulted = crashes, record, consulted
         self._under_way: dict[ShaderDispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[LaunchRun]] = {}
@@ -213,6 +217,10 @@ class GfxEngine:
         accesses = run.accesses()
         under_way.table.refresh(accesses.writes + accesses.atomics)
         fault = run.fault() if stop is Stop.FAULT else None
+        if self._debugger is not None:
+            if fault is not None:
+                self._reported_fault(dispatch, run, fault)
+            stop, fault = self._debugged(stop), None
         if stop is Stop.DONE or fault is not None:
             counters.dispatches += 1
             counters.waves += run.launch.group_count * run.launch.waves_per_group
@@ -230,6 +238,12 @@ class GfxEngine:
             under_way.dead = True
             return None
         return accesses
+
+    def _debugged(self, stop: Stop) -> Stop:
+        """Notify the debugger of the launch's end. The queue goes on after any end, to run the launch again."""
+        assert self._debugger is not None
+        self._debugger.listener.ended(stop)
+        return Stop.DONE
 
     def abandon(self, dispatch: ShaderDispatch) -> None:
         under_way = self._under_way.get(dispatch)
@@ -312,7 +326,9 @@ class GfxEngine:
             code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
             *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
-        if self._forgets:
+        if self._debugger is not None:
+            self._memories.pop(dispatch.space, None)  # each run starts from the same state
+        if self._forgets or self._debugger is not None:
             self._forgets = False
             for told in (self._times_reported, self._linted, self._idle):
                 told.clear()
@@ -357,6 +373,8 @@ class GfxEngine:
             target = kernel.variant.target
             for finding in static_findings(code.code, target, name, launch, self.kernels.cache, code.entry):
                 self._report(dispatch, identity, finding)
+        if self._debugger is not None:
+            self._debugger.begins(DebuggedLaunch(kernel, launch, self._finding_text(dispatch, kernel, launch)))
         return LaunchRun(
             kernel,
             launch,
@@ -365,6 +383,7 @@ class GfxEngine:
             seed=self._seed,
             vgpr_seed=self._vgpr_seed,
             defect=self._defect,
+            debugger=self._debugger,
         )
 
     def _ids_enabled(self, dispatch: ShaderDispatch) -> tuple[int, int, int]:
@@ -453,6 +472,8 @@ class GfxEngine:
         assert run.ended is not None
         texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
         finding, kind = texts.of_fault(run.ended.state, run.ended.context, fault.why)
+        if self._debugger is not None:
+            self._debugger.listener.reported(finding)
         near = dispatch.space.nearby(fault.va)
         dispatch.report(
             finding.rule,
@@ -476,6 +497,8 @@ class GfxEngine:
         self, dispatch: ShaderDispatch, code: tuple[bytes, int], finding: WaveFinding, *, always: bool = False
     ) -> None:
         """Report a finding of a dispatch. `always`: report it even if others reported it before."""
+        if self._debugger is not None:
+            self._debugger.listener.reported(finding)
         key = (code, hash((finding.pc, finding.rule)))
         self._times_reported[key] = self._times_reported.get(key, 0) + 1
         if always or self._times_reported[key] <= SENTENCES_OF_SITE:

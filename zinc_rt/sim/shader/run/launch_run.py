@@ -29,6 +29,7 @@ from zinc_rt.sim.shader.layout import (
     SITE_STATE,
     STATE,
     TRACE,
+    VGPR_ALIGNMENT,
     Checks,
     RecordBlock,
     Site,
@@ -39,6 +40,7 @@ from zinc_rt.sim.shader.layout import (
 )
 from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeTable
+from zinc_rt.sim.shader.run.debugger import WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
 from zinc_rt.sim.shader.run.group_shapes import group_shapes, state_template
 from zinc_rt.sim.shader.run.kernels import CompiledKernel
@@ -83,7 +85,7 @@ class GroupSlot:
         waves = launch.waves_per_group
         self.block = RecordBlock(SLOT)
         self.state_bytes = state_bytes(launch.wave, launch.vgprs)
-        self._states = aligned(self.state_bytes * waves)
+        self._states = aligned(self.state_bytes * waves, VGPR_ALIGNMENT)
         self._lds = aligned(launch.lds_bytes + 64)
         self._shadow = aligned(shadow_bytes)
         self._scratch = aligned(scratch_wave_bytes * waves)
@@ -225,11 +227,12 @@ class LaunchRun:
         traced: int = 0,
         vgpr_seed: int = 0,
         defect: LaneDefect | None = None,
+        debugger: WaveDebugger | None = None,
     ) -> None:
         """Create a launch. `traced`: number of the wave to trace, if the kernel is compiled with trace.
-        `vgpr_seed`: if not 0, s_alloc_vgpr fails at times.
+        `vgpr_seed`: if not 0, s_alloc_vgpr fails at times. `debugger`: of a kernel that is compiled with debug.
         """
-        self._traced = traced
+        self._traced, self._debugger = traced, debugger
         self.kernel, self.launch = kernel, launch
         self.watchpoint: StoreWatchpoint | None = None  # set before `begin` is called
         self._wave_threads = wave_threads
@@ -340,6 +343,8 @@ class LaunchRun:
         block = thread.block
         block["program_va"], block["serial"] = program_va, serial
         block["trace_count"] = 0
+        if self._debugger is not None:
+            self._debugger.attach(block, thread.findings)
         if self.watchpoint is not None:
             self.watchpoint.attach(block)
         elif block["watch_hi"]:
@@ -382,6 +387,8 @@ class LaunchRun:
 
         Returns after about `seconds`, or once each thread has used up `fuel`.
         """
+        if self._debugger is not None:  # in an order that does not depend on the time
+            return self._work(self.threads[0], float("inf"), None)
         started = time.perf_counter()
         deadline, stop, expected = started + seconds, Stop.FUEL, self._seconds_before
         if expected < SHORT_SECONDS or self._wave_threads.threads == 1:

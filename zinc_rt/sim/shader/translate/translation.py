@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
 from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
+from zinc_rt.sim.shader.emit.debug import DebugCalls
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
 from zinc_rt.sim.shader.emit.quads import QuadForms
@@ -77,7 +78,8 @@ def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Transl
     first = _Pass(variant, graph, helpers=helpers)
     first.run()
     analysis = analyse(graph, first.records, variant)
-    forms = QuadForms() if variant.checks.trace else choose_quads(graph, analysis.exec_full)
+    observed = variant.checks.trace or variant.checks.debug
+    forms = QuadForms() if observed else choose_quads(graph, analysis.exec_full)
     second = _Pass(variant, graph, analysis, first.records, forms, helpers)
     second.run()
     e, module = second.e, second.module
@@ -124,11 +126,18 @@ class _Pass:
         looks = analysis is not None and variant.checks.full
         self.guesses = compare_guesses(graph, variant.target) if looks else frozenset()
         self.tracer = Tracer(e) if variant.checks.trace else None
+        self.debug = DebugCalls(e, variant.vgprs) if variant.checks.debug else None
 
     def run(self) -> None:
         for number, block in enumerate(self.graph.blocks.values()):
             self._block(number, block)
-        self.flow.start(None if self.tracer is None else self.tracer.start)
+        self.flow.start(self._start)
+
+    def _start(self) -> None:
+        if self.tracer is not None:
+            self.tracer.start()
+        if self.debug is not None:
+            self.debug.start(0 if self.analysis is None else self.analysis.at_start)
 
     def _block(self, number: int, block: Block) -> None:
         e = self.e
@@ -146,6 +155,8 @@ class _Pass:
             if self.tracer is not None:
                 self.tracer.before(last=ends or instruction.row.flow == "halt")
             before = self.before.get((block.start, pc))
+            if self.debug is not None:
+                self.debug.before(before, exec_full=full)
             e.quads.before_instruction(0 if before is None else before.writes | before.masked)
             if ends:
                 e.quads.flush(block.successors)

@@ -1,0 +1,1 @@
+"""The debugger of single launches: zinc-rt debug (docs/debug.md)."""
