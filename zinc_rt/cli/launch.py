@@ -161,7 +161,7 @@ def add_checks(checks: argparse._ArgumentGroup) -> None:
 
 
 def parsed_arguments(texts: Sequence[str]) -> dict[str, Value]:
-    """Return the kernel's arguments of --arg. Raise UsageError for a bad one, and for a name that is given twice."""
+    """Return the kernel's arguments of --arg. Raise UsageError for a bad one, and for a repeated name."""
     from zinc_rt.launching.values import parse
 
     pairs = [parse(text) for text in texts]

@@ -1,0 +1,308 @@
+"""The commands of the debugger, from a script or a terminal."""
+
+from __future__ import annotations
+
+import cmd
+import json
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt.cli.debug_text import (
+    register_lines,
+    stop_lines,
+    stop_record,
+    value_lines,
+    value_record,
+    wave_record,
+    where_lines,
+)
+from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import UsageError, ZincError
+from zinc_rt.launching.debugging.kernel_code import SourceLine
+from zinc_rt.launching.located import finding_lines
+
+if TYPE_CHECKING:
+    from zinc_rt.launching.debugging.session import DebugSession, DebugStop
+
+ALIASES = {
+    "b": "break", "bt": "where", "c": "continue", "d": "delete", "f": "finish", "l": "list", "n": "next",
+    "p": "print", "q": "quit", "r": "restart", "s": "step", "x": "print", "exit": "quit",
+}  # fmt: skip
+PROMPT = "(debug) "
+CODE_LINES = 11
+_BREAK = re.compile(
+    r"(?P<location>\*?\S+?)(?:\s+group\s+(?P<group>\d+(?:,\d+){0,2}))?(?:\s+wave\s+(?P<wave>\d+))?"
+    r"(?:\s+after\s+(?P<after>\d+))?(?:\s+if\s+(?P<condition>.+))?"
+)
+_LINE = re.compile(r"(?:(?P<file>.+):)?(?P<number>\d+)")
+_PC = re.compile(r"\*(0x[0-9a-fA-F]+|\d+)|(0x[0-9a-fA-F]+)")
+
+
+class DebugShell(cmd.Cmd):
+    """One user of a session. With `records`, each stop and each printed value is one JSON object on a line."""
+
+    prompt = PROMPT
+    doc_header = "Commands (help COMMAND explains one):"
+
+    def __init__(self, session: DebugSession, out: TextIO, *, records: bool) -> None:
+        super().__init__(stdout=out)
+        self.session, self.out, self.records = session, out, records
+        self.scripted = False
+
+    # --- input
+
+    def run_script(self, commands: Iterable[str]) -> None:
+        """Run commands. Raise UsageError at the first that is wrong."""
+        self.scripted = True
+        for text in commands:
+            line = text.strip()
+            if not line or line.startswith("#"):
+                continue
+            if not self.records:
+                self.say(f"{PROMPT}{line}")
+            try:
+                if self.onecmd(line):
+                    return
+            except ZincError as error:
+                raise UsageError(f"{line!r}: {error.message}", next=error.next or None) from None
+
+    def run_terminal(self) -> None:
+        """Read commands from the terminal until quit or end of input."""
+        while True:
+            try:
+                self.cmdloop()
+                return
+            except ZincError as error:
+                self.say(str(error))
+            except KeyboardInterrupt:
+                self.say("")
+
+    def parseline(self, line: str) -> tuple[str | None, str | None, str]:
+        word, argument, line = super().parseline(line)
+        return ALIASES.get(word or "", word), argument, line
+
+    def emptyline(self) -> bool:
+        return False if self.scripted else super().emptyline()
+
+    def default(self, line: str) -> None:
+        word = line.split()[0]
+        known = [name.removeprefix("do_") for name in self.get_names() if name.startswith("do_")]
+        raise UsageError(f"no command {word}{meant(word, known)}", next="help lists the commands")
+
+    def completedefault(self, text: str, *_: Any) -> list[str]:
+        return [each for each in (*self.session.prepared.buffers, "lds", "exec", "vcc") if each.startswith(text)]
+
+    # --- output
+
+    def say(self, text: str) -> None:
+        print(text, file=self.out, flush=True)
+
+    def show(self, lines: Iterable[str], record: dict[str, Any] | None = None) -> None:
+        if not self.records:
+            for line in lines:
+                self.say(line)
+        else:
+            self.say(json.dumps(record or {"record": "text", "text": "\n".join(lines)}))
+
+    def show_stop(self, stop: DebugStop) -> None:
+        self.show(stop_lines(self.session, stop), stop_record(self.session, stop))
+
+    # --- commands that let the launch run
+
+    def do_continue(self, argument: str) -> None:
+        """continue: run to the next breakpoint, watch or error, or to the end of the launch (c)."""
+        _nothing("continue", argument)
+        self.show_stop(self.session.go_on())
+
+    def do_step(self, argument: str) -> None:
+        """step [COUNT]: run instructions of the selected wave (s).
+        step group: run its workgroup past the next barrier, or to its end."""
+        if argument == "group":
+            self.show_stop(self.session.step_group())
+        else:
+            self.show_stop(self.session.step(_count("step", argument)))
+
+    def do_next(self, argument: str) -> None:
+        """next [COUNT]: run the selected wave to another source line (n)."""
+        self.show_stop(self.session.next_line(_count("next", argument)))
+
+    def do_finish(self, argument: str) -> None:
+        """finish: run the selected wave to its last instruction (f)."""
+        _nothing("finish", argument)
+        self.show_stop(self.session.finish_wave())
+
+    def do_back(self, argument: str) -> None:
+        """back [COUNT]: go back by instructions of the selected wave; the launch runs again up to there."""
+        self.show_stop(self.session.back(_count("back", argument)))
+
+    def do_goto(self, argument: str) -> None:
+        """goto STEP: go to a step of the launch, earlier or later. Each stop shows its step."""
+        if not argument.isdecimal():
+            raise UsageError("goto: expected the number of a step", next="where shows the present one")
+        self.show_stop(self.session.go_to(int(argument)))
+
+    def do_restart(self, argument: str) -> None:
+        """restart: go to the first instruction of the launch (r). Breakpoints and watches stay."""
+        _nothing("restart", argument)
+        self.show_stop(self.session.restart())
+
+    # --- where to stop
+
+    def do_break(self, argument: str) -> None:
+        """break LINE | FILE:LINE | *PC [group X[,Y[,Z]]] [wave N] [after N] [if VALUE OP VALUE] (b)
+        Stop before the code of a source line, or the instruction at a pc: in any wave, or in one workgroup or wave
+        of it; after N passes without a stop; if a comparison holds (==, !=, <, <=, >, >=), like v2[5] > 100.
+        break error: stop before an instruction that causes a finding.
+        break: list breakpoints and watches."""
+        session = self.session
+        if not argument:
+            all_ = [*map(str, session.breakpoints.values()), *map(str, session.watches.values())]
+            all_ += ["error"] if session.break_on_error else []
+            self.show(all_ or ["no breakpoints, no watches"])
+            return
+        if argument == "error":
+            session.break_on_error = True
+            self.show(["stops before an instruction that causes a finding"])
+            return
+        match = _BREAK.fullmatch(argument)
+        if match is None:
+            form = "LOCATION [group X,Y,Z] [wave N] [after N] [if CONDITION]"
+            raise UsageError(f"break: expected {form}", next="help break")
+        more: dict[str, Any] = {"condition": match["condition"] or "", "after": int(match["after"] or 0)}
+        if match["wave"]:
+            more["wave"] = int(match["wave"])
+        if match["group"]:
+            x, y, z = (*map(int, match["group"].split(",")), 0, 0)[:3]
+            if not all(each < size for each, size in zip((x, y, z), session.launch.launch.groups, strict=True)):
+                sizes = " x ".join(map(str, session.launch.launch.groups))
+                raise UsageError(f"group {match['group']}: the launch has {sizes} workgroups")
+            more["group"] = (x, y, z)
+        pcs = self._pcs(match["location"])
+        self.show([f"breakpoint {session.add_breakpoint(match['location'], pcs, **more)}"])
+
+    def _pcs(self, location: str) -> list[int]:
+        pc, line = _PC.fullmatch(location), _LINE.fullmatch(location)
+        if pc is not None:
+            return [self.session.code.at_pc(int(pc[1] or pc[2], 0))]
+        if line is not None:
+            return self.session.code.at_line(int(line["number"]), line["file"] or "")
+        raise UsageError(f"{location}: expected LINE, FILE:LINE or *PC, like 12, k.cl:12 or *0x40")
+
+    def do_watch(self, argument: str) -> None:
+        """watch VALUE: stop after an element of an argument (x[3]) or of LDS (lds[3], lds:f32[3]), a lane of a
+        register (v2[5]) or a scalar register (s4, exec, scc) has changed. Registers are the selected wave's."""
+        if not argument:
+            raise UsageError("watch: expected a value, like x[3], lds[0], v2[5] or s4")
+        self.show([f"watch {self.session.add_watch(argument)}".replace(": watch ", ": ")])
+
+    def do_delete(self, argument: str) -> None:
+        """delete NUMBER: delete a breakpoint or a watch (d).
+        delete error: do not stop for findings."""
+        if argument == "error":
+            self.session.break_on_error = False
+        elif argument.isdecimal():
+            self.session.delete(int(argument))
+        else:
+            raise UsageError("delete: expected the number of a breakpoint or a watch", next="break lists them")
+
+    # --- state
+
+    def do_print(self, argument: str) -> None:
+        """print VALUE: registers, LDS, memory (p, x)
+          v3  v3[5]  v3:f32[0..8]  v3.l:f16  v[2:3]        a vector register, one lane, some lanes with a type,
+                                                           a half, a pair
+          s4  s[0:1]  exec  vcc  scc  m0  ttmp9            scalar registers
+          lds[0..8]  lds:f32[3]                            LDS of the workgroup; without a type dwords
+          x  x[5]  x[2, 0..4]  x:u32[0..4]  @v1[3]         an argument's buffer; @ if it is called like a register
+          *0x7f0000001000:f32[0..4]  *s[2:3]:u32[0]        memory at an address
+        Ranges exclude their end. Types: f16 f32 f64 bf16 f8e4m3 f8e5m2 i8 to i64 u8 to u64."""
+        shown = self.session.reader().read(argument)
+        self.show(value_lines(shown), value_record(shown))
+
+    def do_registers(self, argument: str) -> None:
+        """registers: the scalar registers that were written, and the names of the vector registers that were."""
+        _nothing("registers", argument)
+        self.show(register_lines(self.session))
+
+    def do_where(self, argument: str) -> None:
+        """where: the position of the selected wave (bt)."""
+        _nothing("where", argument)
+        if self.session.wave is None:
+            self.show_stop(self.session.stop)
+            return
+        record = {**wave_record(self.session, self.session.wave), "record": "wave", "step": self.session.stop.step}
+        lines = [f"step {self.session.stop.step}", *where_lines(self.session, self.session.wave)]
+        self.show(lines, record)
+
+    def do_waves(self, argument: str) -> None:
+        """waves: the waves of the stopped wave's workgroup."""
+        _nothing("waves", argument)
+        if self.session.stop.wave is None:
+            self.show_stop(self.session.stop)
+            return
+        waves = list(self.session.stop.wave.waves())
+        records = [wave_record(self.session, each) for each in waves]
+        lines = []
+        for each, known in zip(waves, records, strict=True):
+            at = f"pc {known['pc']:#x}  {known['line']}" if known["pc"] is not None else ""
+            lines.append(f"wave {each.number:2d}  {each.progress:20s}  {at}".rstrip())
+        self.show(lines, {"record": "waves", "waves": records})
+
+    def do_wave(self, argument: str) -> None:
+        """wave NUMBER: select a wave of the stopped wave's workgroup, to print its state and to step it."""
+        if not argument.isdecimal():
+            raise UsageError("wave: expected the number of a wave in the workgroup", next="waves lists them")
+        self.session.select(int(argument))
+        self.do_where("")
+
+    def do_list(self, argument: str) -> None:
+        """list [LINE]: source lines around the selected wave's position, or around a line (l)."""
+        code = self.session.code
+        line = code.line(self.session.selected().pc) if not argument else None
+        if argument:
+            if not argument.isdecimal():
+                raise UsageError("list: expected the number of a line")
+            line = SourceLine(code.file, int(argument)) if code.file else None
+        if line is None:
+            raise UsageError(
+                "list: this instruction has no source line", next="code shows the instructions around"
+            )
+        lines = list(code.source(line))
+        if not lines:
+            raise UsageError(f"list: {line.file} cannot be read, or has no line {line.number}")
+        self.show(lines)
+
+    def do_code(self, argument: str) -> None:
+        """code [COUNT]: the instructions around the selected wave's position."""
+        count = _count("code", argument, CODE_LINES)
+        self.show(self.session.code.disassembly(self.session.selected().pc, count))
+
+    def do_findings(self, argument: str) -> None:
+        """findings: the findings so far, at stops and at the end of the launch."""
+        _nothing("findings", argument)
+        wave = self.session.prepared.kernel.wave
+        lines = [line for each in self.session.found for line in finding_lines(each, wave)]
+        self.show(lines or ["no findings so far"])
+
+    def do_quit(self, argument: str) -> bool:
+        """quit: end the debugger (q)."""
+        _nothing("quit", argument)
+        return True
+
+    def do_EOF(self, argument: str) -> bool:
+        self.say("")
+        return True
+
+
+def _count(command: str, argument: str, usual: int = 1) -> int:
+    if not argument:
+        return usual
+    if not argument.isdecimal() or int(argument) < 1:
+        raise UsageError(f"{command} {argument}: expected a number from 1 on")
+    return int(argument)
+
+
+def _nothing(command: str, argument: str) -> None:
+    if argument:
+        raise UsageError(f"{command} takes no argument, not {argument!r}")
