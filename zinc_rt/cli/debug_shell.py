@@ -65,7 +65,7 @@ class DebugShell(cmd.Cmd):
                 if self.onecmd(line):
                     return
             except ZincError as error:
-                raise UsageError(f"{line!r}: {error.message}", next=error.next or None) from None
+                raise UsageError(_after_command(line, error.message), next=error.next or None) from None
 
     def run_terminal(self) -> None:
         """Read commands from the terminal until quit or end of input."""
@@ -81,6 +81,10 @@ class DebugShell(cmd.Cmd):
     def parseline(self, line: str) -> tuple[str | None, str | None, str]:
         word, argument, line = super().parseline(line)
         return ALIASES.get(word or "", word), argument, line
+
+    def do_help(self, arg: str) -> None:
+        """help [COMMAND]: list the commands, or explain one."""
+        super().do_help(ALIASES.get(arg, arg))
 
     def emptyline(self) -> bool:
         return False if self.scripted else super().emptyline()
@@ -178,15 +182,18 @@ class DebugShell(cmd.Cmd):
                 sizes = " x ".join(map(str, session.launch.launch.groups))
                 raise UsageError(f"group {match['group']}: the launch has {sizes} workgroups")
             more["group"] = (x, y, z)
-        pcs = self._pcs(match["location"])
-        self.show([f"breakpoint {session.add_breakpoint(match['location'], pcs, **more)}"])
+        where, pcs = self._location(match["location"])
+        self.show([str(session.add_breakpoint(where, pcs, **more))])
 
-    def _pcs(self, location: str) -> list[int]:
+    def _location(self, location: str) -> tuple[str, list[int]]:
+        """Return a location as FILE:LINE, or "" for a pc, and its pcs."""
+        code = self.session.code
         pc, line = _PC.fullmatch(location), _LINE.fullmatch(location)
         if pc is not None:
-            return [self.session.code.at_pc(int(pc[1] or pc[2], 0))]
+            return "", [code.at_pc(int(pc[1] or pc[2], 0))]
         if line is not None:
-            return self.session.code.at_line(int(line["number"]), line["file"] or "")
+            pcs = code.at_line(int(line["number"]), line["file"] or "")
+            return str(code.line(pcs[0])), pcs
         raise UsageError(f"{location}: expected LINE, FILE:LINE or *PC, like 12, k.cl:12 or *0x40")
 
     def do_watch(self, argument: str) -> None:
@@ -194,7 +201,7 @@ class DebugShell(cmd.Cmd):
         register (v2[5]) or a scalar register (s4, exec, scc) has changed. Registers are the selected wave's."""
         if not argument:
             raise UsageError("watch: expected a value, like x[3], lds[0], v2[5] or s4")
-        self.show([f"watch {self.session.add_watch(argument)}".replace(": watch ", ": ")])
+        self.show([str(self.session.add_watch(argument))])
 
     def do_delete(self, argument: str) -> None:
         """delete NUMBER: delete a breakpoint or a watch (d).
@@ -293,6 +300,14 @@ class DebugShell(cmd.Cmd):
     def do_EOF(self, argument: str) -> bool:
         self.say("")
         return True
+
+
+def _after_command(line: str, message: str) -> str:
+    """Return the message of an error in a script, after the command unless it begins with it or its argument."""
+    word, _, argument = line.partition(" ")
+    if message.startswith(word):
+        return message
+    return f"{word} {message}" if argument and message.startswith(argument) else f"{line}: {message}"
 
 
 def _count(command: str, argument: str, usual: int = 1) -> int:

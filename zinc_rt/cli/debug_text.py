@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from zinc_rt.launching.debugging.session import DebugSession, DebugStop
     from zinc_rt.sim.shader.run.debugger import WaveView
 
-VALUES_A_LINE = 8
+VALUES_A_LINE = 8  # at most, a power of two
+COLUMNS = 100
+MOST_IN_DECIMAL = 1 << 20  # larger numbers are addresses and masks
 
 
 def stop_lines(session: DebugSession, stop: DebugStop) -> Iterator[str]:
@@ -24,7 +26,7 @@ def stop_lines(session: DebugSession, stop: DebugStop) -> Iterator[str]:
         findings = f"{len(stop.findings) or 'no'} finding{'s' * (len(stop.findings) != 1)}"
         yield f"{stop.reason}, after {stop.step} steps; {findings}"
     else:
-        yield f"{stop.reason}, step {stop.step}"
+        yield f"step {stop.step}" + (f": {stop.reason}" if stop.reason != "step" else "")
     change = stop.change
     if change is not None:
         pc = change.pc
@@ -50,7 +52,7 @@ def where_lines(session: DebugSession, wave: WaveView) -> Iterator[str]:
     yield f"=> {place(session, wave.pc)}"
     line = session.code.line(wave.pc)
     if line is not None:
-        yield from session.code.source(line, 0)
+        yield from (text.replace("=>", "  ", 1) for text in session.code.source(line, 0))
 
 
 def place(session: DebugSession, pc: int) -> str:
@@ -64,7 +66,7 @@ def value_lines(shown: Shown) -> Iterator[str]:
     texts = [shown.text(index) for index in range(len(shown.values))]
     if len(texts) == 1:
         text, active = texts[0], shown.active
-        if shown.in_hex and text not in ("-", hex(0)) and int(text, 16) > 9:
+        if shown.in_hex and text != "-" and 9 < int(text, 16) < MOST_IN_DECIMAL:
             text += f" ({int(text, 16)})"
         outside = ", outside of EXEC" if active is not None and not active[0] else ""
         never = f" ({shown.written})" if text == "-" else ""
@@ -78,8 +80,11 @@ def value_lines(shown: Shown) -> Iterator[str]:
     yield shown.name + (f"  ({'; '.join(notes)})" if notes else "")
     width = max(map(len, texts))
     label_width = max(map(len, shown.labels))
-    for start in range(0, len(texts), VALUES_A_LINE):
-        row = "  ".join(f"{text:>{width}}" for text in texts[start : start + VALUES_A_LINE])
+    count = VALUES_A_LINE
+    while count > 1 and count * (width + 2) + label_width > COLUMNS:
+        count //= 2
+    for start in range(0, len(texts), count):
+        row = "  ".join(f"{text:>{width}}" for text in texts[start : start + count])
         yield f"  [{shown.labels[start]:>{label_width}}]  {row}"
 
 

@@ -75,7 +75,7 @@ def value_text(value: Any, *, in_hex: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WatchPlace:
-    """A value of up to 8 bytes that can be watched: the arguments of WaveDebugger.watch."""
+    """A value of up to 8 bytes that can be watched: the arguments of WaveDebugger.watch, and its type."""
 
     base: int
     offset: int

@@ -15,7 +15,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Breakpoint:
-    """A breakpoint. `location`: as the user named it. `pcs`: where it stops, in `group` and `wave` (of its
+    """A breakpoint. `location`: FILE:LINE, "" for a pc. `pcs`: where it stops, in `group` and `wave` (of its
     workgroup) or any, if `condition` (of expressions.py, "": none) holds. `after`: passes without a stop."""
 
     number: int
@@ -40,7 +40,8 @@ class Breakpoint:
         return self.passes > self.after
 
     def __str__(self) -> str:
-        parts = [f"{self.number}: {self.location}, pc {', '.join(f'{pc:#x}' for pc in self.pcs)}"]
+        pcs = " and ".join(f"pc {pc:#x}" for pc in self.pcs)
+        parts = [f"breakpoint {self.number}: " + (f"{self.location}, {pcs}" if self.location else pcs)]
         if self.group is not None:
             parts.append(f"group {','.join(map(str, self.group))}")
         if self.wave is not None:
@@ -48,8 +49,8 @@ class Breakpoint:
         if self.condition:
             parts.append(f"if {self.condition}")
         if self.after:
-            parts.append(f"after {self.after} passes")
-        return "  ".join(parts)
+            parts.append(f"after {self.after} pass{'es' if self.after > 1 else ''}")
+        return ", ".join(parts)
 
 
 class Goal(Protocol):
@@ -147,7 +148,7 @@ class StepGroup:
     def reached(self, stop: WaveStop) -> str:
         if stop.wave.group != self.group:
             return f"workgroup {self.group_id} has ended"
-        return "passed the barrier" if stop.phase != self.phase else ""
+        return "all waves have arrived at the barrier" if stop.phase != self.phase else ""
 
 
 @dataclass

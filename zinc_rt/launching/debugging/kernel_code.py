@@ -126,7 +126,7 @@ class KernelCode:
         before: SourceLine | None = None
         for each in self.pcs[first : first + count]:
             line = self.lines[each]
-            shown = str(line) if line is not None and line != before else ""
+            shown = f"{Path(line.file).name}:{line.number}" if line is not None and line != before else ""
             before = line
             yield f"{'=>' if each == pc else '  '} {each:6x}  {self.text(each):48s} {shown}".rstrip()
 

@@ -49,7 +49,7 @@ class Watch:
     place: WatchPlace
 
     def __str__(self) -> str:
-        return f"{self.number}: watch {self.text}"
+        return f"watch {self.number}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

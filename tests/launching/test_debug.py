@@ -1,0 +1,323 @@
+"""`zinc-rt debug`: an assembly kernel with known values in registers, LDS and memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from debugger import Script
+
+import zinc_rt
+from zinc_rt.cli.debug import main
+from zinc_rt.cli.debug_shell import DebugShell
+from zinc_rt.launching.code_files import read_image
+from zinc_rt.launching.debugging.session import DebugSession
+from zinc_rt.launching.source import compile_source, toolchains
+from zinc_rt.launching.values import out
+
+Capture = pytest.CaptureFixture[str]
+SOURCE = Path(__file__).parent / "sources" / "debugged.s"
+LINES = SOURCE.read_text(encoding="utf-8").splitlines()
+ARGUMENTS = ["--grid", "2", "--block", "64", "--arg", "out=out:i32[128]", "--arg", "in=in:i32[128]:range"]
+LANES = np.arange(32)
+
+pytestmark = pytest.mark.skipif(
+    not list(toolchains()), reason="no clang for gfx1201 in PATH, and the package ziglang is not installed"
+)
+
+
+def line(text: str) -> int:
+    """Return the number of the only line of the kernel that begins with this text."""
+    (number,) = [at for at, each in enumerate(LINES, 1) if each.strip().startswith(text)]
+    return number
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("debug") / "walk.co"
+    path.write_bytes(compile_source(SOURCE, "gfx1201", ["-g"]))
+    return path
+
+
+@pytest.fixture
+def script(capsys: Capture, code: Path) -> Script:
+    return Script(capsys, code, *ARGUMENTS)
+
+
+def test_launch_without_stops_has_the_results_of_launch(code: Path) -> None:
+    stops: list[str] = []
+    args = {"in": np.arange(128, dtype=np.int32), "out": out(128, np.int32)}
+    seen: list[list[int]] = []
+
+    def interact(session: DebugSession) -> None:
+        stops.extend([session.stop.reason, session.go_on().reason])
+        seen.append(session.reader().read("out[0..128]").plain())
+
+    zinc_rt.launch(code, grid=2, block=64, args=args, device="sim", debugger=DebugSession(interact))
+    done = zinc_rt.launch(code, grid=2, block=64, args=args, device="sim")
+    assert stops == ["start", "the launch has ended"]
+    assert seen == [done.outputs["out"].tolist()] and done.findings == ()
+
+
+def test_breakpoint_at_a_line_shows_lanes_and_memory(script: Script) -> None:
+    at = line("v_add_nc_u32 v3, 100")
+    done = script(
+        f"break {at}", "continue", "print v3", "step", "print v3[6..10]", "print in[0..3]", "print out[0]"
+    )
+    assert done.code == 0 and done.lines() == [line("s_load_b128"), at, at + 1]
+    assert [each["exec"] for each in done.stops] == [0xFFFFFFFF, 0xFF, 0xFF]
+    assert done.values == [LANES.tolist(), [106, 107, 8, 9], [0, 1, 2], [None]]
+    assert [each["active"] for each in done.records if each.get("expression") == "v3[6..10]"] == [
+        [True, True, False, False]
+    ]
+
+
+def test_breakpoint_at_a_pc_and_scalar_registers(script: Script) -> None:
+    done = script("break *0x2c", "continue", "print s8", "print s4", "print exec", "print vcc", "print v[1:2][5]")
+    assert done.stops[-1]["pc"] == 0x2C and done.stops[-1]["reason"] == "breakpoint 1"
+    assert done.values == [[0], [0], [0xFFFFFFFF], [None], [20 | 20 << 32]]
+
+
+def test_loop_stops_in_each_turn_and_by_count_and_condition(script: Script) -> None:
+    at = line("v_add_nc_u32 v4, 3")
+    assert script(f"break {at} wave 1", *["continue"] * 4, "print s8").values == [[3]]
+    assert script(f"break {at} after 2", "continue", "print s8", "print v4[31]").values == [[2], [6]]
+    assert script(f"break {at} group 1 wave 1 if s8 == 3", "continue", "print v4[0]", "print s4").values == [
+        [9],
+        [256],
+    ]
+    done = script(f"break {at} if v4[3] > 100", "continue")
+    assert done.stops[-1]["ended"] and done.stops[-1]["reason"] == "the launch has ended"
+
+
+def test_another_wave_is_stopped_with_no_active_lane(script: Script) -> None:
+    at = line("v_add_nc_u32 v3, 100")
+    done = script(f"break {at} wave 1", "continue", "print v0[0..2]", "waves", "wave 0", "print v3[0]")
+    stop = done.stops[-1]
+    assert (stop["wave"], stop["exec"], stop["workgroup"]) == (1, 0, [0, 0, 0])
+    assert done.values == [[32, 33], [100]]
+    (waves,) = [each["waves"] for each in done.records if each["record"] == "waves"]
+    assert [each["progress"] for each in waves] == ["waits at the barrier", "stopped here"]
+
+
+def test_step_runs_the_selected_wave_until_it_ends(script: Script) -> None:
+    done = script("step 3", "wave 1", "step", "wave 0", "step 2", "finish", "step", "where")
+    position = [(each["workgroup"][0], each["wave"], each["pc"]) for each in done.stops]
+    assert position[:3] == [(0, 0, 0), (0, 0, 0x10), (0, 1, 8)]
+    last = LINES.index("  s_endpgm") + 1
+    assert done.lines()[4] == last and position[4][1] == 0
+    assert done.stops[5]["reason"] == "wave 0 of workgroup (0, 0, 0) has ended"
+    assert position[5] == (1, 0, 0), "the other wave has ended before"
+
+
+def test_group_steps_to_its_barrier_and_its_end(script: Script) -> None:
+    done = script("step group", "print lds[0..10]", "print lds[40]", "step group", "step group")
+    assert [each["reason"] for each in done.stops[1:]] == [
+        "all waves have arrived at the barrier",
+        "workgroup (0, 0, 0) has ended",
+        "all waves have arrived at the barrier",
+    ]
+    assert done.values == [[100, 101, 102, 103, 104, 105, 106, 107, 8, 9], [40]]
+    assert done.stops[2]["workgroup"] == [1, 0, 0] and done.stops[2]["pc"] == 0
+
+
+def test_next_goes_to_another_line(script: Script) -> None:
+    done = script("next", "next 2")
+    assert done.lines() == [line("s_load_b128"), line("v_lshlrev_b32 v1"), line("s_mov_b32 s8")]
+
+
+def test_watches_stop_after_the_store(script: Script) -> None:
+    done = script("watch out[3]", "watch lds[9]", "watch v4[7]", "watch s8", "delete 3", *["continue"] * 6)
+    changes = [each["change"] for each in done.stops if "change" in each]
+    assert [(each["watch"], each["before"], each["now"]) for each in changes] == [
+        *[("s8", hex(turn), hex(turn + 1)) for turn in range(4)],
+        ("lds[9]", "0xa5a5a5a5", "0x9"),
+        ("out[3]", "-1", "47"),
+    ]
+    assert done.lines()[-2:] == [line("ds_store_b32") + 1, len(LINES[: LINES.index("  s_endpgm")]) + 1]
+
+
+def test_watch_of_a_lane_belongs_to_its_wave(script: Script) -> None:
+    done = script(
+        f"break {line('ds_load_b32')} wave 1", "continue", "watch v5[4]", "continue", "continue", "continue"
+    )
+    assert [each["change"]["now"] for each in done.stops if "change" in each] == ["0x68", "0x74"]
+    assert {each["wave"] for each in done.stops if "change" in each} == {1}
+
+
+def test_back_runs_the_launch_again_to_an_earlier_step(script: Script) -> None:
+    at = LINES.index("  s_endpgm") + 1
+    done = script(
+        f"break {at} wave 1", "continue", "print out[32]", "back", "back 3", "print v3[2]", "goto 0", "goto 40",
+        "print out[32]", "continue", "print out[32]",
+    )  # fmt: skip
+    first, after, back, more, start, later, again = done.stops[0], *done.stops[1:]
+    assert (back["wave"], back["line"]) == (1, f"{after['line'].rpartition(':')[0]}:{at - 1}")
+    assert more["reason"] == "back" and start["step"] == first["step"] == 0 and later["step"] == 40
+    assert {**again, "findings": []} == {**after, "findings": []}
+    assert done.values == [[112], [34], [None], [112]], "memory is as it was at each step"
+
+
+def test_break_on_error_stops_before_the_instruction(capsys: Capture, code: Path) -> None:
+    short = [*ARGUMENTS[:-1], "in=in:i32[100]:range"]
+    script = Script(capsys, code, *short)
+    done = script("print v2[3..6]", "print v3", "back", "continue", options=["--break-on-error"])
+    first, _, again = done.stops
+    assert done.code == 1 and first["reason"] == "finding"
+    assert (first["workgroup"], first["wave"], first["line"]) == ([1, 0, 0], 1, again["line"])
+    (finding,) = first["findings"]
+    assert finding["rule"] == "out-of-bounds" and finding["access"] == "load of in[100] of 100 elements"
+    assert first["line"] == finding["line"] and first["line"].endswith(f":{line('global_load_b32')}")
+    assert done.values[0] == [396, 400, 404] and set(done.values[1]) == {None}, "before the load"
+    assert again["step"] == first["step"] and len(again["findings"]) == 1
+    assert "ended" in script("continue", options=["--tool", "racecheck", "--break-on-error"]).stops[0]
+
+
+def test_missing_wait_stops_at_its_instruction(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "k.s"
+    path.write_text("\n".join(LINES).replace("  s_wait_loadcnt 0\n", ""))
+    done = Script(capsys, path, *ARGUMENTS)("continue", options=["--break-on-error"])
+    assert done.code == 1 and [each["rule"] for each in done.stops[0]["findings"]] == ["wait"]
+    assert done.stops[0]["instruction"].startswith("v_add_nc_u32_e32 v3, 0x64") and done.stops[1]["ended"]
+
+
+def test_fault_stops_at_its_instruction_and_can_be_left_back(capsys: Capture, code: Path) -> None:
+    script = Script(capsys, code, "--block", "64", "--arg", "out=null", "--arg", "in=in:i32[128]:range")
+    done = script("continue", "print v5[0]", "back", "continue", "continue")
+    fault, _, again, end = done.stops[1:]
+    assert fault["reason"] == again["reason"] == "finding" and fault["step"] == again["step"]
+    assert fault["findings"][0]["rule"] == "page-fault" and "null pointer" in fault["findings"][0]["access"]
+    assert done.values == [[112]] and end["ended"] and done.code == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("break 3", "debugged.s:3: no code; the nearest lines with code are 8, 9, 10, 11"),
+        ("break k.cl:3", "no code of k.cl"),
+        ("break *0x4", "pc 0x4: no instruction starts there; the nearest are pc 0x0 `s_load_b128"),
+        ("break *0x900", "has instructions from pc 0x0 to 0x90"),
+        ("break 17 group 7", "the launch has 2 x 1 x 1 workgroups"),
+        ("break 17 if v3", "32 values, a condition needs one"),
+        ("print v99", "the kernel has v0 to v7"),
+        ("print s200", "the kernel has s0 to s105"),
+        ("print v3[40]", "wave32 has lanes 0 to 31"),
+        ("print outt[3]", "no argument of that name: did you mean out?"),
+        ("print out[128]", "that axis has 128 elements"),
+        ("print out:f99[0]", "no type f99"),
+        ("print v3:f16", "name a half, like v3.l:f16"),
+        ("print *0x10", "is not in memory of the launch"),
+        ("print", "expected a register"),
+        ("watch out[0..4]", "expected one value of at most 8 bytes"),
+        ("wave 2", "the workgroup has waves 0 to 1"),
+        ("step x", "expected a number from 1 on"),
+        ("goto 100000", "the launch ends after"),
+        ("back", "the wave has executed 0 instructions so far"),
+        ("delete 4", "there is none of that number"),
+        ("brek 3", "no command brek: did you mean break?"),
+    ],
+)  # fmt: skip
+@pytest.mark.rest(keep=4)
+def test_wrong_command_ends_a_script(script: Script, command: str, message: str) -> None:
+    done = script(command, "print exec")
+    assert done.code == 2 and message in done.error and "Traceback" not in done.error
+    assert done.values == []
+
+
+def test_commands_come_from_standard_input_until_its_end(
+    capsys: Capture, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = (
+        f"# a comment\n\nb {line('ds_store_b32')}\nc\np v3:i32[7..9]\np v3[0]\nl\ncode 3\nregisters\nhelp b\n"
+    )
+    monkeypatch.setattr(sys, "stdin", io.StringIO(commands))
+    assert main([str(code), *ARGUMENTS]) == 0
+    text = capsys.readouterr().out
+    assert "step 30: breakpoint 1\nwalk, workgroup (0, 0, 0), wave 0, exec 0xffffffff (all lanes)\n" in text
+    assert "  [7]  107    8\n" in text and "v3[0] = 0x64 (100)\n" in text
+    assert f"=>   {line('ds_store_b32')}    ds_store_b32 v1, v3\n" in text
+    assert "=>     58  ds_store_b32 v1, v3" in text and "s8 = 0x4" in text
+    assert "break LINE | FILE:LINE | *PC" in text
+
+
+def test_terminal_goes_on_after_a_wrong_command(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = io.StringIO()
+    answers = iter(["brek", "step", "", KeyboardInterrupt, "where"])
+
+    def typed(prompt: str) -> str:
+        answer = next(answers, None)
+        if answer is None:
+            raise EOFError
+        if answer is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        assert isinstance(answer, str)
+        return answer
+
+    def interact(session: DebugSession) -> None:
+        DebugShell(session, seen, records=False).run_terminal()
+
+    monkeypatch.setattr("builtins.input", typed)
+    args = {"in": np.arange(128, dtype=np.int32), "out": out(128, np.int32)}
+    zinc_rt.launch(code, grid=2, block=64, args=args, device="sim", debugger=DebugSession(interact))
+    text = seen.getvalue()
+    assert "no command brek: did you mean break?" in text
+    assert "step 1\n" in text and text.count("step 2\n") == 2, "an empty line repeats the last command"
+
+
+ENDLESS = ["  s_branch loop" if each.startswith("  s_cbranch_scc1") else each for each in LINES]
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    path = tmp_path / "endless.s"
+    path.write_text("\n".join(ENDLESS))
+    return path
+
+
+def test_pause_and_time_limit_stop_an_endless_kernel(endless: Path) -> None:
+    reasons = []
+
+    def interact(session: DebugSession) -> None:
+        running = threading.Thread(target=lambda: (time.sleep(0.05), session.pause()))
+        running.start()
+        reasons.append(session.go_on().reason)
+        assert session.wave is not None and session.code.line(session.wave.pc) is not None
+        running.join()
+        reasons.append(session.go_on().reason)
+
+    args = {"in": np.arange(128, dtype=np.int32), "out": out(128, np.int32)}
+    debugger = DebugSession(interact, seconds=0.2)
+    zinc_rt.launch(read_image(endless), grid=1, block=64, args=args, device="sim", debugger=debugger)
+    assert reasons == ["interrupted", "no stop within 0.2 s"]
+
+
+@pytest.mark.rest
+def test_ctrl_c_stops_the_launch_and_the_script_goes_on(endless: Path) -> None:
+    words = [str(endless), *ARGUMENTS, "--command", "continue", "--command", "print s4"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zinc_rt.cli", "debug", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    seen = ""
+    while "(debug) continue\n" not in seen:
+        text = process.stdout.readline()
+        assert text, seen
+        seen += text
+    time.sleep(0.2)  # any time will do: the kernel has no end
+    process.send_signal(signal.SIGINT)
+    more, _ = process.communicate(timeout=60)
+    assert ": interrupted\n" in more and "s4 = 0x0\n" in more and process.returncode == 0, more
