@@ -57,6 +57,7 @@ NO_REPORT = {
     "sim": "serves until it is stopped: nothing is judged",
     "serve": "serves until it is stopped: nothing is judged",
     "completion": "prints a script for a shell",
+    "debug": "prints a record for each stop, as its commands ask: nothing is judged",
     "asm": "makes files, as a compiler does: errors are all it says",
     "vulkan": "makes files, as a compiler does",
     "trace": "the command it wraps reports; what it shows of a log is for people",

@@ -98,6 +98,7 @@ def test_every_command_has_a_row_in_the_docs() -> None:
         ["isa", "report", "{}"],
         ["pm4", "decode", "{}"],
         ["launch", "{}"],
+        ["debug", "{}"],
         ["trace", "{}"],
         ["replay", "{}"],
         ["usage", "{}"],

@@ -68,6 +68,7 @@ def value_lines(shown: Shown) -> Iterator[str]:
         text, active = texts[0], shown.active
         if shown.in_hex and text != "-" and 9 < int(text, 16) < MOST_IN_DECIMAL:
             text += f" ({int(text, 16)})"
+        text += f", {shown.note}" if shown.note else ""
         outside = ", outside of EXEC" if active is not None and not active[0] else ""
         never = f" ({shown.written})" if text == "-" else ""
         yield f"{shown.name} = {text}{never}{outside}"

@@ -70,11 +70,19 @@ def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer,
         found = replace(found, detail=group.detail.partition(", ")[2])  # without the kind of access
     if group.instruction.startswith("ds_"):
         return replace(found, access=f"{kind} of LDS byte {group.address}", detail=""), "LDS"
-    nearest = min(buffers, key=lambda each: each.distance(group.address or 0), default=None)
-    if nearest is None or nearest.distance(group.address) > max(NEAR_BYTES, nearest.array.nbytes):
+    nearest = nearest_buffer(buffers, group.address)
+    if nearest is None:
         what = "a null pointer" if group.address < 1 << 16 else "an address outside of every argument"
         return replace(found, access=f"{kind} of 0x{group.address:x}, {what}"), ""
     return replace(found, access=f"{kind} of {nearest.element(group.address)}"), nearest.name
+
+
+def nearest_buffer(buffers: Iterable[PlacedBuffer], address: int) -> PlacedBuffer | None:
+    """Return the buffer that an address belongs to, or None if it is far from all."""
+    nearest = min(buffers, key=lambda each: each.distance(address), default=None)
+    if nearest is None or nearest.distance(address) > max(NEAR_BYTES, nearest.array.nbytes):
+        return None
+    return nearest
 
 
 def access_kind(instruction: str) -> str:

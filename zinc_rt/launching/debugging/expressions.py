@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import UsageError
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.launching.debugging.prepared import PreparedLaunch
+from zinc_rt.launching.located import PlacedBuffer, nearest_buffer
 from zinc_rt.launching.values import parse_type
 from zinc_rt.sim.shader.emit.debug import ANY, IN_LDS, IN_MEMORY, IN_STATE
 from zinc_rt.sim.shader.emit.slots import register_name
@@ -55,6 +56,7 @@ class Shown:
     active: np.ndarray | None = None
     in_hex: bool = False
     written: str = ""  # what the text "-" stands for
+    note: str = ""  # of one value: the element of an argument that it points to
 
     def text(self, index: int) -> str:
         """Return one value as text: hexadecimal for registers without a type."""
@@ -183,15 +185,25 @@ class StateReader:
                 IN_STATE, wave.offset_of(keys[0], 0), 1 if keys[0] == VGPR_LIMIT + SCC else dtype.itemsize,
                 wave.index, wave.group, np.dtype(np.uint8) if keys[0] == VGPR_LIMIT + SCC else dtype, in_hex,
             )  # fmt: skip
-            return Shown(text, values[:, 0], ("",), known[:, 0], in_hex=in_hex, written="never written"), place
+            shown = Shown(text, values[:, 0], ("",), known[:, 0], in_hex=in_hex, written="never written")
+            return self._pointing(shown), place if len(keys) == 1 else None
         chosen = _picked(index, lanes, f"{text}: wave{lanes} has lanes 0 to {lanes - 1}")
         active = np.array([bool(wave.exec >> lane & 1) for lane in chosen])
         labels = tuple(map(str, chosen))
         shown = Shown(text, values[chosen, 0], labels, known[chosen, 0], active, in_hex, "never written")
         if len(keys) > 1:
-            return shown, None
+            return self._pointing(shown), None
         offset = wave.offset_of(keys[0], chosen[0]) + 2 * (half == "h")
         return shown, WatchPlace(IN_STATE, offset, dtype.itemsize, wave.index, wave.group, dtype, in_hex)
+
+    def _pointing(self, shown: Shown) -> Shown:
+        """Note the element at the address, if the value is one in 64 bits."""
+        if len(shown.values) != 1 or shown.values.dtype != np.uint64 or not shown.defined[0]:
+            return shown
+        pairs = self._prepared.buffers.items()
+        placed = [PlacedBuffer(name, buffer.gpu_va, value.array) for name, (buffer, value) in pairs]
+        nearest = nearest_buffer(placed, int(shown.values[0]))
+        return shown if nearest is None else replace(shown, note=nearest.element(int(shown.values[0])))
 
     def _keys(self, match: re.Match[str], text: str) -> list[int]:
         if match["special"]:

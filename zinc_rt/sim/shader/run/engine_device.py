@@ -25,6 +25,7 @@ from zinc_rt.sim.shader.emit.trace import TracedStep
 from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
+from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
@@ -48,7 +49,7 @@ class EngineDevice:
     `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP; 0: correctly
     rounded. `trace`: number of a wave in the launch; `traced` then returns the register writes of each of its
     instructions in the last run. `fuel`: approximate number of instructions per thread after which a launch counts
-    as endless. `target`: the chip; None: DEFAULT_ARCH.
+    as endless. `target`: the chip; None: DEFAULT_ARCH. `debugger` stops the waves.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class EngineDevice:
         fuel: int | None = None,
         trace: int | None = None,
         target: Target | None = None,
+        debugger: WaveDebugger | None = None,
     ) -> None:
         self.target = target or default_target()
-        self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
-        self._trace = trace
+        self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None, debug=debugger is not None)
+        self._trace, self._debugger = trace, debugger
         self.traced: list[str] = []
         self.steps: list[TracedStep] = []  # of it, as data
         self._watchpoint: StoreWatchpoint | None = None
@@ -156,6 +158,8 @@ class EngineDevice:
             bounds = self.checks.fast
             self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
         run.watchpoint = self._watchpoint
+        if self._debugger is not None:
+            self._debugger.begins(DebuggedLaunch(run.kernel, launch, self._texts(run, name)))
         run.begin(self._table, program_va, next(self._serials))
         stop = Stop.FUEL
         left = self._fuel
@@ -184,17 +188,25 @@ class EngineDevice:
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()
             run = self._runs[key] = LaunchRun(
-                kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, traced=self._trace or 0
+                kernel,
+                launch,
+                self._wave_threads,
+                mode=launch.mode,
+                seed=self._seed,
+                traced=self._trace or 0,
+                debugger=self._debugger,
             )
         return run
 
-    def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
-        launch = run.launch
-        code = kernel.variant.code
-        texts = FindingText(
-            name, code, kernel.variant.target, kernel.sites, launch.groups, launch.start, self.describe,
-            entry=kernel.variant.entry,
+    def _texts(self, run: LaunchRun, name: str) -> FindingText:
+        variant, launch = run.kernel.variant, run.launch
+        return FindingText(
+            name, variant.code, variant.target, run.kernel.sites, launch.groups, launch.start, self.describe,
+            entry=variant.entry,
         )  # fmt: skip
+
+    def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
+        texts = self._texts(run, name)
         found = list(texts.of_records(*run.findings()))
         if stop is Stop.FAULT:
             assert run.ended is not None
