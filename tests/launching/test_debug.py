@@ -17,7 +17,7 @@ from debugger import Script
 
 import zinc_rt
 from zinc_rt.cli.debug import main
-from zinc_rt.cli.debug_shell import DebugShell
+from zinc_rt.cli.debug_shell import ALIASES, DebugShell
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.debugging.session import DebugSession
 from zinc_rt.launching.source import compile_source, toolchains
@@ -78,6 +78,24 @@ def test_breakpoint_at_a_line_shows_lanes_and_memory(script: Script) -> None:
     assert [each["active"] for each in done.records if each.get("expression") == "v3[6..10]"] == [
         [True, True, False, False]
     ]
+
+
+def test_a_pointer_shows_the_element_it_points_to(script: Script) -> None:
+    commands = [f"break {line('global_load_b32')} group 1", "continue", "print s[2:3]", "print *s[2:3]:i32[100]"]
+    text = script.text(*commands)
+    assert text.startswith("walk on gfx1201 on a SIMULATED device; help lists the commands\n")
+    assert ", in[0] of 128 elements\n" in text and "*s[2:3]:i32[100] = 100\n" in text
+    assert script("where").records[0] == {
+        "record": "session", "schema": "zinc-rt-debug/1", "kernel": "walk", "arch": "gfx1201", "simulated": True,
+    }  # fmt: skip
+
+
+def test_every_command_is_in_the_docs() -> None:
+    page = (Path(zinc_rt.__file__).parents[1] / "docs" / "debug.md").read_text(encoding="utf-8")
+    table = page[page.index("## Commands") : page.index("## Values")]
+    names = {name.removeprefix("do_") for name in dir(DebugShell) if name.startswith("do_")} - {"EOF"}
+    assert {name for name in names if f"`{name}" not in table} == set()
+    assert {alias for alias in ALIASES if len(alias) < 3 and f"`{alias}`" not in table} == set()
 
 
 def test_breakpoint_at_a_pc_and_scalar_registers(script: Script) -> None:

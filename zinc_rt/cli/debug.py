@@ -86,6 +86,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
     def interact(session: DebugSession) -> None:
         shell = DebugShell(session, sys.stdout, records=arguments.json)
+        shell.begin()
         session.break_on_error = arguments.break_on_error
         shell.show_stop(session.go_on() if arguments.break_on_error else session.stop)
         if arguments.command or not sys.stdin.isatty():
@@ -108,7 +109,7 @@ def _body(arguments: argparse.Namespace) -> int:
         lds_bytes=arguments.lds,
         debugger=session,
     )
-    return 1 if session.found else 0
+    return 1 if session.findings else 0
 
 
 main = Command("debug", parser, _body)

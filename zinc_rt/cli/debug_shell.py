@@ -20,7 +20,7 @@ from zinc_rt.cli.debug_text import (
 from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.launching.debugging.kernel_code import SourceLine
-from zinc_rt.launching.located import finding_lines
+from zinc_rt.launching.located import finding_lines, plain_name
 
 if TYPE_CHECKING:
     from zinc_rt.launching.debugging.session import DebugSession, DebugStop
@@ -30,6 +30,7 @@ ALIASES = {
     "p": "print", "q": "quit", "r": "restart", "s": "step", "x": "print", "exit": "quit",
 }  # fmt: skip
 PROMPT = "(debug) "
+SCHEMA = "zinc-rt-debug/1"
 CODE_LINES = 11
 _BREAK = re.compile(
     r"(?P<location>\*?\S+?)(?:\s+group\s+(?P<group>\d+(?:,\d+){0,2}))?(?:\s+wave\s+(?P<wave>\d+))?"
@@ -91,8 +92,8 @@ class DebugShell(cmd.Cmd):
 
     def default(self, line: str) -> None:
         word = line.split()[0]
-        known = [name.removeprefix("do_") for name in self.get_names() if name.startswith("do_")]
-        raise UsageError(f"no command {word}{meant(word, known)}", next="help lists the commands")
+        names = [name.removeprefix("do_") for name in self.get_names() if name.startswith("do_")]
+        raise UsageError(f"no command {word}{meant(word, names)}", next="help lists the commands")
 
     def completedefault(self, text: str, *_: Any) -> list[str]:
         return [each for each in (*self.session.prepared.buffers, "lds", "exec", "vcc") if each.startswith(text)]
@@ -111,6 +112,12 @@ class DebugShell(cmd.Cmd):
 
     def show_stop(self, stop: DebugStop) -> None:
         self.show(stop_lines(self.session, stop), stop_record(self.session, stop))
+
+    def begin(self) -> None:
+        """Show what is debugged."""
+        name, arch = plain_name(self.session.prepared.kernel.name), self.session.prepared.image.arch
+        record = {"record": "session", "schema": SCHEMA, "kernel": name, "arch": arch, "simulated": True}
+        self.show([f"{name} on {arch} on a SIMULATED device; help lists the commands"], record)
 
     # --- commands that let the launch run
 
@@ -251,8 +258,8 @@ class DebugShell(cmd.Cmd):
         waves = list(self.session.stop.wave.waves())
         records = [wave_record(self.session, each) for each in waves]
         lines = []
-        for each, known in zip(waves, records, strict=True):
-            at = f"pc {known['pc']:#x}  {known['line']}" if known["pc"] is not None else ""
+        for each, record in zip(waves, records, strict=True):
+            at = f"pc {record['pc']:#x}  {record['line']}" if record["pc"] is not None else ""
             lines.append(f"wave {each.number:2d}  {each.progress:20s}  {at}".rstrip())
         self.show(lines, {"record": "waves", "waves": records})
 
@@ -289,7 +296,7 @@ class DebugShell(cmd.Cmd):
         """findings: the findings so far, at stops and at the end of the launch."""
         _nothing("findings", argument)
         wave = self.session.prepared.kernel.wave
-        lines = [line for each in self.session.found for line in finding_lines(each, wave)]
+        lines = [line for each in self.session.findings for line in finding_lines(each, wave)]
         self.show(lines or ["no findings so far"])
 
     def do_quit(self, argument: str) -> bool:

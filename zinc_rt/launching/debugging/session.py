@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.launching.debugging.expressions import StateReader, WatchPlace
@@ -108,7 +109,7 @@ class DebugSession:
         self.code: KernelCode
         self.stop: DebugStop
         self.wave: WaveView | None = None  # the selected one
-        self.found: list[FindingGroup] = []  # at stops and at the end, without those of repeated runs
+        self.findings: list[FindingGroup] = []  # at stops and at the end, without those of repeated runs
         self._machine: SimMachine | None = None
         self._driver: SimDriver | None = None
         self._debugger = WaveDebugger(self)
@@ -117,7 +118,7 @@ class DebugSession:
         self._pause = ""  # why the launch is to stop at its next instruction
         self._events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._go_on: SimpleQueue[bool] = SimpleQueue()
-        self._ended = threading.Event()
+        self._begun, self._ended = threading.Event(), threading.Event()
         self._worker: threading.Thread | None = None
         self._reported: list[WaveFinding] = []
         self._static: dict[int, list[WaveFinding]] = {}
@@ -172,8 +173,8 @@ class DebugSession:
     def delete(self, number: int) -> None:
         """Delete a breakpoint or a watch."""
         if self.breakpoints.pop(number, None) is None and self.watches.pop(number, None) is None:
-            known = ", ".join(map(str, (*self.breakpoints, *self.watches))) or "none"
-            raise UsageError(f"delete {number}: there is none of that number; there are {known}")
+            numbers = ", ".join(map(str, (*self.breakpoints, *self.watches))) or "none"
+            raise UsageError(f"delete {number}: there is none of that number; there are {numbers}")
 
     def _number(self) -> int:
         self._numbers += 1
@@ -278,6 +279,7 @@ class DebugSession:
 
     def _start(self) -> None:
         self._reported.clear()
+        self._begun.clear()
         self._ended.clear()
         self._pause = ""
         self._worker = threading.Thread(target=self._submit, name="launch", daemon=True)
@@ -285,6 +287,8 @@ class DebugSession:
 
     def _submit(self) -> None:
         def wait_for_end() -> str:  # called by the wait for the fence, which then need not poll
+            if not self._begun.wait(0.05):
+                return self.prepared.findings.stopped()
             self._ended.wait()
             return ""
 
@@ -355,7 +359,7 @@ class DebugSession:
         return self.stop
 
     def _note(self, findings: tuple[FindingGroup, ...]) -> None:
-        self.found += [each for each in findings if each not in self.found]
+        self.findings += [each for each in findings if each not in self.findings]
 
     def _at_end(self, ended: Stop | None) -> DebugStop:
         if ended is None:  # no launch: the device refused the dispatch
@@ -366,9 +370,9 @@ class DebugSession:
         if self._debugger.error is not None:
             raise self._debugger.error
         self._wave_stop, self.wave = None, None
-        told = [each for each in self._reported if each.place.group is not None]
+        of_waves = [each for each in self._reported if each.place.group is not None]
         if not self._goal.silent and steps - 1 > self._reported_up_to:
-            last = self._counted(told[-1:]) if ended in FATAL else self._counted(self._new_at_end)
+            last = self._counted(of_waves[-1:]) if ended in FATAL else self._counted(self._new_at_end)
             if last and (ended in FATAL or self.break_on_error):
                 self._reported_up_to = steps - 1
                 findings = self._groups(last)
@@ -412,6 +416,7 @@ class DebugSession:
     # --- DebugListener: called by the thread that runs the waves
 
     def begins(self, launch: DebuggedLaunch) -> None:
+        self._begun.set()
         self.launch = launch
         if not hasattr(self, "code"):
             self.code = KernelCode(launch.kernel.variant, self.prepared.image, self.prepared.kernel)
@@ -441,14 +446,14 @@ class DebugSession:
 
     def _reason(self, stop: WaveStop) -> StopReason:
         """Return why the wave stops here; without a text it goes on."""
-        told = self._new_findings(stop.step) if stop.reasons & STOP_AT_FINDING else []
+        new = self._new_findings(stop.step) if stop.reasons & STOP_AT_FINDING else []
         if self._pause:
             return StopReason(self._pause)
         reason = StopReason(self._goal.reached(stop))
         if self._goal.silent:
             return reason
-        if told and self.break_on_error:
-            return StopReason("finding", findings=told, after=True)
+        if new and self.break_on_error:
+            return StopReason("finding", findings=new, after=True)
         if stop.reasons & STOP_OF_WATCH and stop.watch is not None:
             index, before, now = stop.watch
             watch = list(self.watches.values())[index]
@@ -480,13 +485,11 @@ class DebugSession:
         return [each for each in findings if any(self._counts(group) for group in self._groups([each]))]
 
     def _groups(self, findings: list[WaveFinding]) -> tuple[FindingGroup, ...]:
-        from zinc_rt.host.sanitizer_rules import RULES
-
-        told = [
+        of_device = [
             DeviceFinding(RULES[each.rule].severity, each.rule, 0, 0, each.sentence, place=each.place)
             for each in findings
         ]
-        return self.prepared.findings.located(told)
+        return self.prepared.findings.located(of_device)
 
     def _counts(self, group: FindingGroup) -> bool:
         """Return whether a finding is one of the chosen tools, and neither a remark nor suppressed."""
