@@ -116,6 +116,13 @@ def test_loop_stops_in_each_turn_and_by_count_and_condition(script: Script) -> N
     assert done.stops[-1]["ended"] and done.stops[-1]["reason"] == "the launch has ended"
 
 
+def test_condition_that_cannot_be_evaluated_stops(script: Script) -> None:
+    at = line("s_mov_b32 s8")
+    done = script(f"break {at} if *s[8:9]:u32[0] == 3", "continue", "step", "break 99999")
+    assert done.stops[1]["reason"] == "condition of a breakpoint: *s[8:9]:u32[0]: s[8:9] was never written"
+    assert done.stops[2]["step"] == done.stops[1]["step"] + 1 and "debugged.s:99999: no code" in done.error
+
+
 def test_another_wave_is_stopped_with_no_active_lane(script: Script) -> None:
     at = line("v_add_nc_u32 v3, 100")
     done = script(f"break {at} wave 1", "continue", "print v0[0..2]", "waves", "wave 0", "print v3[0]")

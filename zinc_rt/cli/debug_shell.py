@@ -23,7 +23,8 @@ from zinc_rt.launching.debugging.kernel_code import SourceLine
 from zinc_rt.launching.located import finding_lines, plain_name
 
 if TYPE_CHECKING:
-    from zinc_rt.launching.debugging.session import DebugSession, DebugStop
+    from zinc_rt.launching.debugging.session import DebugSession
+    from zinc_rt.launching.debugging.stops import DebugStop
 
 ALIASES = {
     "b": "break", "bt": "where", "c": "continue", "d": "delete", "f": "finish", "l": "list", "n": "next",

@@ -11,7 +11,8 @@ from zinc_rt.sim.shader.checks.finding_text import lanes_text
 
 if TYPE_CHECKING:
     from zinc_rt.launching.debugging.expressions import Shown
-    from zinc_rt.launching.debugging.session import DebugSession, DebugStop
+    from zinc_rt.launching.debugging.session import DebugSession
+    from zinc_rt.launching.debugging.stops import DebugStop
     from zinc_rt.sim.shader.run.debugger import WaveView
 
 VALUES_A_LINE = 8  # at most, a power of two

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -16,7 +16,7 @@ from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.launching.debugging.expressions import StateReader, WatchPlace
+from zinc_rt.launching.debugging.expressions import StateReader
 from zinc_rt.launching.debugging.goals import (
     Breakpoint,
     FinishWave,
@@ -28,6 +28,7 @@ from zinc_rt.launching.debugging.goals import (
 )
 from zinc_rt.launching.debugging.kernel_code import KernelCode
 from zinc_rt.launching.debugging.prepared import PreparedLaunch
+from zinc_rt.launching.debugging.stops import DebugStop, StopReason, Watch, WatchChange
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import DeviceFinding
@@ -35,54 +36,17 @@ from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.machine_options import MachineOptions
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding
 from zinc_rt.sim.shader.emit.debug import STOP_AT_FINDING, STOP_AT_PC, STOP_OF_WATCH
-from zinc_rt.sim.shader.run.debugger import HISTORY_STEPS, DebuggedLaunch, WaveDebugger, WaveStop, WaveView
+from zinc_rt.sim.shader.run.debugger import (
+    HISTORY_STEPS,
+    WATCHES,
+    DebuggedLaunch,
+    WaveDebugger,
+    WaveStop,
+    WaveView,
+)
 from zinc_rt.sim.shader.run.group_runner import Stop
 
 FATAL = (Stop.FAULT, Stop.ILLEGAL, Stop.HALT)
-
-
-@dataclass(slots=True)
-class Watch:
-    """A watched value. `text`: its expression."""
-
-    number: int
-    text: str
-    place: WatchPlace
-
-    def __str__(self) -> str:
-        return f"watch {self.number}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class WatchChange:
-    """A change of a watched value; `pc` is that of the storing instruction, if known."""
-
-    watch: str
-    before: str
-    now: str
-    pc: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class DebugStop:
-    """Where the launch is. `reason`: why it stopped there, in words. `wave`: None after its end. `findings`: those
-    of the stop, or after the end all of them."""
-
-    reason: str
-    step: int
-    wave: WaveView | None
-    change: WatchChange | None = None
-    findings: tuple[FindingGroup, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StopReason:
-    """Why a wave stops, "" if it does not. `after`: the instruction before caused the findings."""
-
-    text: str = ""
-    change: WatchChange | None = None
-    findings: list[WaveFinding] = field(default_factory=list)
-    after: bool = False
 
 
 class DebugSession:
@@ -158,15 +122,15 @@ class DebugSession:
     def add_breakpoint(self, location: str, pcs: list[int], **more: Any) -> Breakpoint:
         """Add a breakpoint; `more`: other fields of Breakpoint."""
         added = Breakpoint(self._number(), location, tuple(pcs), **more)
-        if added.condition and self.wave is not None:
+        if added.condition and self.wave is not None and "*" not in added.condition:  # an address may come later
             self.reader().holds(added.condition)  # raises for one that cannot be evaluated
         self.breakpoints[added.number] = added
         return added
 
     def add_watch(self, text: str) -> Watch:
         added = Watch(self._number(), text, self.reader().place(text))
-        if len(self.watches) >= 32:
-            raise UsageError("watch: there are 32 watches already", next="delete one")
+        if len(self.watches) >= WATCHES:
+            raise UsageError(f"watch: there are {WATCHES} watches already", next="delete one")
         self.watches[added.number] = added
         return added
 
@@ -367,9 +331,10 @@ class DebugSession:
             raise InputError(groups[0].first if groups else "the device did not run the launch")
         self._join()
         steps = self._debugger.steps
+        self._wave_stop, self.wave = None, None
+        self.stop = DebugStop("the launch has ended", steps, None)
         if self._debugger.error is not None:
             raise self._debugger.error
-        self._wave_stop, self.wave = None, None
         of_waves = [each for each in self._reported if each.place.group is not None]
         if not self._goal.silent and steps - 1 > self._reported_up_to:
             last = self._counted(of_waves[-1:]) if ended in FATAL else self._counted(self._new_at_end)
@@ -394,6 +359,8 @@ class DebugSession:
         """End the waves of the present run, and wait for the end of the launch."""
         if self._worker is None:
             return
+        if self.wave is not None:
+            self.wave, self.stop = None, replace(self.stop, wave=None)  # its memory is going to be reused
         self._debugger.end_waves()
         if self._wave_stop is not None:
             self._wave_stop = None
@@ -467,7 +434,10 @@ class DebugSession:
                 self._static_reported.add(stop.wave.pc)
                 return StopReason("finding", findings=static)
             reader = StateReader(self.prepared, stop.wave, self.launch.launch.vgprs)
-            hits = [each for each in self.breakpoints.values() if each.matches(stop, reader.holds)]
+            try:
+                hits = [each for each in self.breakpoints.values() if each.matches(stop, reader.holds)]
+            except UsageError as error:
+                return StopReason(f"condition of a breakpoint: {error.message}")
             if hits:
                 return StopReason(f"breakpoint {hits[0].number}")
         return reason
