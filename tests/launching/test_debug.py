@@ -260,9 +260,7 @@ def test_wrong_command_ends_a_script(script: Script, command: str, message: str)
 def test_commands_come_from_standard_input_until_its_end(
     capsys: Capture, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands = (
-        f"# a comment\n\nb {line('ds_store_b32')}\nc\np v3:i32[7..9]\np v3[0]\nl\ncode 3\nregisters\nhelp b\n"
-    )
+    commands = f"# a comment\n\nb {line('ds_store_b32')}\nc\np v3:i32[7..9]\np v3[0]\nl\ncode 3\nregisters\nhelp b\nhelp\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(commands))
     assert main([str(code), *ARGUMENTS]) == 0
     text = capsys.readouterr().out
@@ -270,7 +268,9 @@ def test_commands_come_from_standard_input_until_its_end(
     assert "  [7]  107    8\n" in text and "v3[0] = 0x64 (100)\n" in text
     assert f"=>   {line('ds_store_b32')}    ds_store_b32 v1, v3\n" in text
     assert "=>     58  ds_store_b32 v1, v3" in text and "s8 = 0x4" in text
-    assert "break LINE | FILE:LINE | *PC" in text
+    assert (
+        "break LINE | FILE:LINE | *PC" in text and "\nwaves: the waves of the stopped wave's workgroup.\n" in text
+    )
 
 
 def test_terminal_goes_on_after_a_wrong_command(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmd
+import inspect
 import json
 import re
 from collections.abc import Iterable
@@ -45,7 +46,6 @@ class DebugShell(cmd.Cmd):
     """One user of a session. With `records`, each stop and each printed value is one JSON object on a line."""
 
     prompt = PROMPT
-    doc_header = "Commands (help COMMAND explains one):"
 
     def __init__(self, session: DebugSession, out: TextIO, *, records: bool) -> None:
         super().__init__(stdout=out)
@@ -84,9 +84,19 @@ class DebugShell(cmd.Cmd):
         word, argument, line = super().parseline(line)
         return ALIASES.get(word or "", word), argument, line
 
+    def get_names(self) -> list[str]:
+        return [name for name in super().get_names() if name != "do_EOF"]
+
     def do_help(self, arg: str) -> None:
         """help [COMMAND]: list the commands, or explain one."""
-        super().do_help(ALIASES.get(arg, arg))
+        texts = {name: inspect.getdoc(getattr(self, name)) or "" for name in self.get_names() if name[:3] == "do_"}
+        if not arg:
+            self.show(text.partition("\n")[0] for text in texts.values())
+            return
+        name = f"do_{ALIASES.get(arg, arg)}"
+        if name not in texts:
+            self.default(arg)
+        self.show(texts[name].splitlines())
 
     def emptyline(self) -> bool:
         return False if self.scripted else super().emptyline()
@@ -162,9 +172,9 @@ class DebugShell(cmd.Cmd):
     # --- where to stop
 
     def do_break(self, argument: str) -> None:
-        """break LINE | FILE:LINE | *PC [group X[,Y[,Z]]] [wave N] [after N] [if VALUE OP VALUE] (b)
-        Stop before the code of a source line, or the instruction at a pc: in any wave, or in one workgroup or wave
-        of it; after N passes without a stop; if a comparison holds (==, !=, <, <=, >, >=), like v2[5] > 100.
+        """break LINE | FILE:LINE | *PC: stop before the code of a line, or the instruction at a pc (b).
+        Then, in this order: group X[,Y[,Z]] and wave N (in it): only there; after N: not in the first N passes;
+        if VALUE OP VALUE: only if it holds (==, !=, <, <=, >, >=), like if v2[5] > 100.
         break error: stop before an instruction that causes a finding.
         break: list breakpoints and watches."""
         session = self.session
@@ -205,8 +215,9 @@ class DebugShell(cmd.Cmd):
         raise UsageError(f"{location}: expected LINE, FILE:LINE or *PC, like 12, k.cl:12 or *0x40")
 
     def do_watch(self, argument: str) -> None:
-        """watch VALUE: stop after an element of an argument (x[3]) or of LDS (lds[3], lds:f32[3]), a lane of a
-        register (v2[5]) or a scalar register (s4, exec, scc) has changed. Registers are the selected wave's."""
+        """watch VALUE: stop after the instruction that changes a value.
+        An element of an argument (x[3]) or of LDS (lds[3], lds:f32[3]); a lane of a register (v2[5]) or a scalar
+        register (s4, exec, scc) of the selected wave."""
         if not argument:
             raise UsageError("watch: expected a value, like x[3], lds[0], v2[5] or s4")
         self.show([str(self.session.add_watch(argument))])
@@ -224,7 +235,7 @@ class DebugShell(cmd.Cmd):
     # --- state
 
     def do_print(self, argument: str) -> None:
-        """print VALUE: registers, LDS, memory (p, x)
+        """print VALUE: show registers, LDS or memory (p, x).
           v3  v3[5]  v3:f32[0..8]  v3.l:f16  v[2:3]        a vector register, one lane, some lanes with a type,
                                                            a half, a pair
           s4  s[0:1]  exec  vcc  scc  m0  ttmp9            scalar registers
