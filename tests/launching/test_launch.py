@@ -138,6 +138,12 @@ def test_kernel_with_instructions_that_are_not_simulated_is_refused_before_the_l
         zinc_rt.launch(patched(word, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
 
 
+def test_unsimulated_instruction_of_a_simulated_encoding_is_refused_before_the_launch() -> None:
+    word = bytes.fromhex("000080db00010201")
+    with pytest.raises(UnsupportedError, match=r"does not run: ds_bvh_stack_push4_pop1_rtn_b32 \(ray tracing\)"):
+        zinc_rt.launch(patched(word), "reverse", grid=2, block=64, args=REVERSE, device="sim")
+
+
 def test_elements_of_an_output_that_nothing_wrote_are_a_finding() -> None:
     values = np.arange(128, dtype=np.int32)
     bigger = {"out": out((5, 30), np.int32), "in": values}

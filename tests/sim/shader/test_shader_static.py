@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.checks import static_lint
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
+from zinc_rt.sim.shader.translate.evidence import decoded_rows
 from zinc_rt.sim.shader.translate.semantics import EMIT
-from zinc_rt.sim.shader.unsimulated import reason, unsimulated
+from zinc_rt.sim.shader.unsimulated import NAMES, reason, unsimulated
 
 # v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;
 # global_store_b32 v1, v2, s[0:1]; s_endpgm
@@ -79,6 +81,10 @@ def test_unsimulated_instructions_are_known_by_name() -> None:
     named = [(table, encoding) for table, encodings in tables.items() for encoding in encodings]
     found = [row for table, encoding in named for row in rows(table, encoding, 12).values()]
     assert {row.name for row in found if reason(row)} == {row.name for row in found} - EMIT.keys()
+    both_readings = {row.name: bool(reason(row)) for _, row in decoded_rows(default_target())}
+    assert {name for name, refused in both_readings.items() if refused} == both_readings.keys() - EMIT.keys()
+    for pattern in NAMES:
+        assert any(fnmatchcase(row.name, pattern) for row in found), pattern
     export = bytes.fromhex("0f0800f800000001" + "0000b0bf")
     assert unsimulated(export, default_target()) == {"export": "exports of graphics shaders"}
     assert unsimulated(export[8:], default_target()) == {}

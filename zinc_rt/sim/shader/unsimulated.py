@@ -1,6 +1,13 @@
-"""The gfx12 instructions that the shader engine does not run, by name, so that a launch can refuse a kernel."""
+"""The gfx12 instructions that the shader engine does not run, by name: the one table of them.
+
+A launch refuses a kernel that can reach one (launching), a wave that reaches one ends with this reason
+(translate), and docs/support.md lists them (translate/evidence.py). Every other instruction has an emit function.
+"""
 
 from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cache
 
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.rows import InstructionRow
@@ -16,14 +23,26 @@ ENCODINGS = {
 NAMES = {
     "s_rfe_b64": "trap handlers",
     "s_endpgm_saved": "context save",
-    "s_atc_probe": "address translation probes",
-    "s_atc_probe_buffer": "address translation probes",
+    "s_atc_probe*": "address translation probes",
+    "ds_bvh_stack_*": "ray tracing",
+    "buffer_*_format_*": "buffer formats",
+    "tbuffer_*_format_*": "buffer formats",
+    "global_*_block": "loads and stores of register blocks",
+    "scratch_*_block": "loads and stores of register blocks",
+    "global_atomic_ordered_add_b64": "ordered atomics",
 }
+"""Patterns of mnemonics without the suffix of their encoding."""
 
 
 def reason(row: InstructionRow) -> str:
     """Return the kind of instructions that a row belongs to if the engine does not run them, else ""."""
-    return ENCODINGS.get(row.encoding) or NAMES.get(row.name, "")
+    return ENCODINGS.get(row.encoding) or reason_of_name(row.name)
+
+
+@cache
+def reason_of_name(name: str) -> str:
+    """Return the kind of an instruction that the engine does not run although it runs others of the encoding."""
+    return next((kind for pattern, kind in NAMES.items() if fnmatchcase(name, pattern)), "")
 
 
 def unsimulated(code: bytes, target: Target, entry: int = 0) -> dict[str, str]:
@@ -32,4 +51,4 @@ def unsimulated(code: bytes, target: Target, entry: int = 0) -> dict[str, str]:
     A wave that reaches one ends with the finding `illegal`.
     """
     reachable = sorted(control_flow(code, target, entry, running=True).instructions(), key=lambda each: each[0])
-    return {made.row.name: why for _, made in reachable if (why := reason(made.row))}
+    return {each.row.name: kind for _, each in reachable if (kind := reason(each.row))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -239,13 +238,3 @@ EmitFunction = Callable[[Emitter, Instruction], None]
 
 def nothing(e: Emitter, i: Instruction) -> None:
     """Emit nothing, for hints and for waits that are always satisfied."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotBuilt:
-    """The emit function of an unsupported instruction; `why` follows the mnemonic in the message."""
-
-    why: str
-
-    def __call__(self, e: Emitter, i: Instruction) -> None:
-        raise NotSimulated(f"is {i.mnemonic}{self.why}")

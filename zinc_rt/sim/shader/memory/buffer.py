@@ -13,7 +13,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, atomics, lane_access
@@ -177,14 +177,6 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
         set_loaded(e, i.operands[0], old, size_bytes, False, None)
 
 
-_FORMATS = [
-    f"{kind}_{verb}_{half}format_{parts}"
-    for kind in ("buffer", "tbuffer")
-    for verb in ("load", "store")
-    for half in ("", "d16_")
-    for parts in ("x", "xy", "xyz", "xyzw")
-] + ["buffer_load_d16_hi_format_x", "buffer_store_d16_hi_format_x"]
-
 EMIT: dict[str, EmitFunction] = {
     **{f"buffer_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
     **{f"buffer_store_{name}": storer(_store, *row, data=0) for name, row in STORES.items()},
@@ -192,5 +184,4 @@ EMIT: dict[str, EmitFunction] = {
         f"buffer_atomic_{name}": partial(_atomic, operation=operation, size_bytes=size)
         for name, (operation, size) in atomics.ATOMICS.items()
     },
-    **dict.fromkeys(_FORMATS, NotBuilt(": buffer formats are not simulated")),
 }

@@ -10,7 +10,7 @@ from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt, nothing
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_of
 from zinc_rt.sim.shader.layout import IN_LDS, M0
 from zinc_rt.sim.shader.memory import access, lds_access
@@ -200,12 +200,4 @@ EMIT: dict[str, EmitFunction] = {
     "ds_load_addtid_b32": _load_addtid,
     "ds_store_addtid_b32": _store_addtid,
     "ds_nop": nothing,
-    **dict.fromkeys(
-        (
-            "ds_bvh_stack_push4_pop1_rtn_b32",
-            "ds_bvh_stack_push8_pop1_rtn_b32",
-            "ds_bvh_stack_push8_pop2_rtn_b64",
-        ),
-        NotBuilt(", a ray tracing operation, which is not simulated"),
-    ),
 }

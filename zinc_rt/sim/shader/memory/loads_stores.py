@@ -9,7 +9,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt, NotSimulated
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
 from zinc_rt.sim.shader.layout import VECTOR_CACHE
 from zinc_rt.sim.shader.memory import access, cached_access
@@ -156,11 +156,6 @@ def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
         cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)
 
 
-REFUSED = (
-    "global_load_block", "global_store_block", "global_atomic_ordered_add_b64", "scratch_load_block",
-    "scratch_store_block",
-)  # fmt: skip
-
 EMIT: dict[str, EmitFunction] = {
     **{f"global_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
     **{f"global_store_{name}": storer(_store, *row) for name, row in STORES.items()},
@@ -169,5 +164,4 @@ EMIT: dict[str, EmitFunction] = {
     "global_inv": partial(_fence, ordering="acquire"),
     "global_wb": partial(_fence, ordering="release"),
     "global_wbinv": partial(_fence, ordering="acq_rel"),
-    **dict.fromkeys(REFUSED, NotBuilt(", which is not simulated")),
 }

@@ -77,18 +77,13 @@ def summary(executed: Mapping[str, int]) -> dict[str, int]:
 
 def support(target: Target) -> list[InstructionSupport]:
     """Return every instruction that the decoder knows for a chip, by encoding, each mnemonic once per encoding."""
-    from zinc_rt.sim.shader.emit.emitter import NotBuilt  # late: they bring a compiler along
-    from zinc_rt.sim.shader.translate.semantics import EMIT
-
     seen: dict[tuple[str, str], InstructionSupport] = {}
-    for encoding, decoded in _decoded(target):
-        mnemonic, name = decoded.mnemonic, base_mnemonic(decoded.mnemonic)
+    for encoding, decoded in decoded_rows(target):
+        name = base_mnemonic(decoded.mnemonic)
         if not target.is_simulated:
             row = InstructionSupport(encoding, name, REFUSED, f"{target.name} is decoded but not simulated")
-        elif (emit := EMIT.get(mnemonic) or EMIT.get(name)) is None:
-            row = InstructionSupport(encoding, name, REFUSED, reason(decoded) or "is not simulated")
-        elif isinstance(emit, NotBuilt):
-            row = InstructionSupport(encoding, name, REFUSED, emit.why.lstrip(",: ").removeprefix("which "))
+        elif kind := reason(decoded):
+            row = InstructionSupport(encoding, name, REFUSED, kind)
         else:
             known = evidence(name)
             row = InstructionSupport(encoding, name, known.kind, known.why)
@@ -96,11 +91,12 @@ def support(target: Target) -> list[InstructionSupport]:
     return list(seen.values())
 
 
-def _decoded(target: Target) -> Iterator[tuple[str, InstructionRow]]:
+def decoded_rows(target: Target) -> Iterator[tuple[str, InstructionRow]]:
+    """Return every row of a chip with its encoding, in both readings of 16-bit operands."""
     for table in TABLES:
         for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS:
             for encoding in SEGMENTS if written == "VMEM" else (written,):
-                for halves in (False, True):  # both readings of 16-bit operands
+                for halves in (False, True):
                     for row in rows(table, encoding, target.isa, halves).values():
                         yield encoding, row
 

@@ -26,6 +26,7 @@ from zinc_rt.sim.shader.translate.float_modes import float_modes
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.quad_choice import choose_quads
 from zinc_rt.sim.shader.translate.semantics import EMIT
+from zinc_rt.sim.shader.unsimulated import reason
 
 FUNCTION = "wave"
 # Units whose instructions leave memory as it is.
@@ -177,10 +178,11 @@ class _Pass:
 
     def _instruction(self) -> None:
         e = self.e
-        emit = EMIT.get(e.instruction.row.name)
+        row = e.instruction.row
+        emit = EMIT.get(row.name)
         try:
             if emit is None:
-                raise NotSimulated("is not simulated")
+                raise NotSimulated(f"is {row.name} ({reason(row)}), which is not simulated")
             emit(e, e.instruction)
         except NotSimulated as refused:
             e.reports.illegal(str(refused))
