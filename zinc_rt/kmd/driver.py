@@ -100,6 +100,10 @@ class SideChannel(Protocol):
     def watchpoint_hits(self) -> Sequence[Any]:
         """Return the stores to watched bytes since the last call, in order."""
 
+    def executions(self) -> Sequence[Any]:
+        """Return what ran to its end since the last call, by kernel (sim.executions.KernelExecution); empty unless
+        the device counts it."""
+
     def findings(self) -> Sequence[Any]:
         """Return all findings so far, in order, including those of other clients of the device."""
 

@@ -13,6 +13,7 @@ from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.defects import VramDefects
 from zinc_rt.sim.driver.doorbells import Doorbells
+from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueKind, QueueState
 from zinc_rt.sim.machine_options import MachineModel
@@ -220,6 +221,11 @@ class SimGpu:
         longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
+
+    def executions(self) -> list[KernelExecution]:
+        """Return what ran to its end here since the last call, by kernel, if the machine counts it."""
+        engine = getattr(self._cp, "engine", None)
+        return list(engine.executions()) if engine is not None and hasattr(engine, "executions") else []
 
     def put_on(
         self, queue: HardwareQueue, owner: QueueOwner, doorbells: Shared, index: int, held: Sequence[Bo]

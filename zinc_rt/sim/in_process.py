@@ -13,6 +13,7 @@ from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.driver.host_mappings import host_mapping
 from zinc_rt.sim.driver.process import Process
+from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.machine_options import MachineOptions
@@ -145,6 +146,11 @@ class SimDriver:
 
     def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)
+
+    def executions(self) -> list[KernelExecution]:
+        """Return what ran to its end since the last call, by kernel; empty unless the machine counts it
+        (`profile`)."""
+        return [each for gpu in self.machine.gpus for each in gpu.executions()]
 
     def tell_again(self) -> None:
         for gpu in self.machine.gpus:

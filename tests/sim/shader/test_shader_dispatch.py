@@ -279,6 +279,20 @@ def test_instructions_and_bytes_are_counted_on_request() -> None:
         assert counters.instructions == 7 * 6 and counters.bytes == 7 * 32 * 4
 
 
+def test_executions_and_accessed_buffers_of_a_kernel_are_counted_on_request() -> None:
+    """Each wave waits at the barrier once, although it begins that block twice."""
+    with machine(profile=True, threads=1) as owner, stage(owner) as s:
+        va, out = s.buffer()
+        driver = SimDriver(owner, owner.processes[0])
+        driver.announce(va, 512, "out")
+        s.run(s.load(REVERSE), halves(va), threads=(128, 1, 1), groups=(3, 1, 1), lds_bytes=512)
+        [run] = driver.executions()
+        assert {each.times for each in run.code} == {3 * 4}
+        assert sum(each.end - each.start for each in run.code) == len(REVERSE)
+        assert [each.ranges for each in run.accesses] == [((va, va + 512),)]
+        assert driver.executions() == []
+
+
 def test_wave_stores_to_vram_reach_the_host_at_a_write_back() -> None:
     with machine() as owner, stage(owner) as s:
         buffer = s.gpu.alloc(4096, Placement.VRAM_BAR, "vram")

@@ -24,6 +24,7 @@ from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
+from zinc_rt.sim.executions import KernelExecution, from_json
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault
 from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineOptions
 from zinc_rt.sim.serve import wire
@@ -348,6 +349,11 @@ class SimClient:
             findings += [_finding(row) for row in answer["findings"]]
             if not answer["findings"] or len(findings) >= answer["count"]:
                 return findings
+
+    def executions(self) -> list[KernelExecution]:
+        """Return what ran to its end since the last call, by kernel; empty unless the device counts it
+        (`profile`)."""
+        return [from_json(row) for row in self._checked({"op": "executions"}).header["executions"]]
 
     def tell_again(self) -> None:
         self._checked({"op": "tell_again"})

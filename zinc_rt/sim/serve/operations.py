@@ -182,6 +182,7 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "watchpoint_hits": lambda s, m: {
         "hits": [asdict(watchpoint_hit) for watchpoint_hit in s.driver.watchpoint_hits()]
     },
+    "executions": lambda s, m: {"executions": [asdict(each) for each in s.driver.executions()]},
     "tell_again": lambda s, m: s.driver.tell_again(),
     "tell_unfinished": lambda s, m: s.driver.tell_unfinished(),
     "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),

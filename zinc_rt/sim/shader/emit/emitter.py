@@ -49,6 +49,7 @@ class Emitter:
     flow: ControlFlow
     instruction: Instruction
     guesses: bool = False  # the present instruction is one of checks/compare_guesses.py
+    block_number: int = 0  # of the current block, in the order of Translation.blocks
 
     def __init__(
         self, module: ir.Module, name: str, variant: KernelVariant, unproven: UnprovenReads, forms: QuadForms
@@ -65,6 +66,7 @@ class Emitter:
         self.quads = Quads(self.slots, forms)
         self.regs = Registers(self.slots, self.exec, self.reports, self.quads, variant)
         self.counts: dict[str, int] = {}
+        self.memory_pcs: list[int] = []  # the instruction of each memory site
         self.launch_mode = FloatMode(variant.mode)
         self._mode: FloatMode | None = self.launch_mode
 

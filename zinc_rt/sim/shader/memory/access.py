@@ -63,6 +63,7 @@ class Addresses:
 
 def memory_site(e: Emitter) -> ir.Value:
     """Return a new MEMORY_SITE*."""
+    e.memory_pcs.append(e.frame.pc)
     return e.b.offset(e.frame.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
 
 

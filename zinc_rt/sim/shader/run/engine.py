@@ -15,6 +15,7 @@ from zinc_rt.isa import Target
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.defects import LaneDefect
+from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
@@ -32,7 +33,7 @@ from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import Stop
 from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
-from zinc_rt.sim.shader.run.profile import KernelCounters
+from zinc_rt.sim.shader.run.profile import ExecutionRecord, KernelCounters
 from zinc_rt.sim.shader.run.unfinished import unfinished
 from zinc_rt.sim.shader.translate.fetched_code import FetchedCode, KnownCode, fetched
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
@@ -162,6 +163,7 @@ class GfxEngine:
         self._idle: dict[Hashable, list[LaunchRun]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
         self._counters: dict[tuple[bytes, int], KernelCounters] = {}  # by code and entry
+        self._executions: dict[tuple[bytes, int], ExecutionRecord] = {}  # since the last call of `executions`
         self._known = KnownCode()
         self._times_reported: dict[tuple[tuple[bytes, int], int], int] = {}
         self._linted: set[KernelVariant] = set()
@@ -225,10 +227,7 @@ class GfxEngine:
             counters.dispatches += 1
             counters.waves += run.launch.group_count * run.launch.waves_per_group
             if self.checks.profile:
-                counters.instructions, counters.bytes = (
-                    have + more
-                    for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
-                )
+                self._count(run, counters)
             self._finish(dispatch, under_way)
             if _leave_scratch(dispatch, run) and self._consulted is not None:
                 self._consulted.mark("scratch in memory")
@@ -311,7 +310,19 @@ class GfxEngine:
         """Return the counters of every kernel that ran, longest first."""
         return sorted(self._counters.values(), key=lambda one: -one.seconds)
 
+    def executions(self) -> list[KernelExecution]:
+        """Return what ran to its end since the last call, by kernel; empty unless created with `profile`."""
+        records, self._executions = self._executions, {}
+        return [record.result() for record in records.values()]
+
     # --- details ---
+
+    def _count(self, run: LaunchRun, counters: KernelCounters) -> None:
+        times, weights, identity = run.block_executions(), run.weights, _identity(run)
+        counters.instructions += int(times @ weights.instructions)
+        counters.bytes += int(times @ weights.bytes)
+        record = self._executions.setdefault(identity, ExecutionRecord(counters.name))
+        record.add(weights, times, run.accessed_ranges(), identity[1])
 
     def _crash(self) -> None:
         """Crash like faulty compiled code would, if the process is the device's own."""

@@ -37,13 +37,15 @@ def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks
 @dataclass(slots=True, eq=False)
 class CompiledKernel:
     """A compiled kernel. `address`: i32 wave(state, context). `counts`: numbers of memory sites and blocks.
-    `quick`: not optimised. `seconds`: run time, summed over threads.
+    `memory_pcs`: the instruction of each memory site. `quick`: not optimised. `seconds`: run time, summed over
+    threads.
     """
 
     variant: KernelVariant
     address: int
     sites: tuple[Site, ...]
     counts: dict[str, int]
+    memory_pcs: tuple[int, ...]
     keep: object = field(repr=False)
     quick: bool = False
     seconds: float = 0.0
@@ -80,6 +82,7 @@ def _payload(made: Translation, code: bytes) -> bytes:
     about = {
         "sites": [list(astuple(each)) for each in made.sites],
         "counts": made.counts,
+        "memory_pcs": made.memory_pcs,
         "function": made.function,
         "helpers": made.helpers,
     }
@@ -92,7 +95,8 @@ def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | 
     linked = Loaded(code, [about["function"]], helpers)
     sites = tuple(Site(*each) for each in about["sites"])
     address = linked.at[about["function"]]
-    return CompiledKernel(variant, address, sites, about["counts"], linked, helpers is not None)
+    memory_pcs = tuple(about["memory_pcs"])
+    return CompiledKernel(variant, address, sites, about["counts"], memory_pcs, linked, helpers is not None)
 
 
 class CompiledKernels:

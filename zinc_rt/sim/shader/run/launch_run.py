@@ -45,7 +45,7 @@ from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
 from zinc_rt.sim.shader.run.group_shapes import group_shapes, state_template
 from zinc_rt.sim.shader.run.kernels import CompiledKernel
 from zinc_rt.sim.shader.run.profile import BlockWeights, block_weights
-from zinc_rt.sim.shader.run.touched_memory import touched
+from zinc_rt.sim.shader.run.touched_memory import ranges_by_site, touched
 from zinc_rt.sim.shader.run.unfinished import StandingWave
 from zinc_rt.sim.shader_engine import Accesses
 
@@ -354,15 +354,26 @@ class LaunchRun:
             block["findings_count"] = 0
             _clear(thread.sites)
 
-    def counted(self) -> tuple[int, int]:
-        """Return (instructions, bytes) since the last call, if the kernel is compiled with profile."""
+    @property
+    def weights(self) -> BlockWeights:
         if self._weights is None:
             variant = self.kernel.variant
             self._weights = block_weights(variant.code, variant.target, variant.entry)
+        return self._weights
+
+    def block_executions(self) -> np.ndarray:
+        """Return the executions of each block since the last call, if the kernel is compiled with profile."""
         total = np.sum([thread.blocks_run for thread in self.threads], axis=0).astype(np.int64)
         for thread in self.threads:
             thread.blocks_run.fill(0)
-        return int(total @ self._weights.instructions), int(total @ self._weights.bytes)
+        return total
+
+    def accessed_ranges(self) -> dict[int, set[tuple[int, int]]]:
+        """Return the ranges of the table that each memory instruction may have accessed since `begin`, by its
+        offset in the code."""
+        assert self._table is not None
+        arrays = [(thread.memory_sites, thread.extents) for thread in self.threads]
+        return ranges_by_site(self.kernel.memory_pcs, arrays, self._table.ranges)
 
     def steps(self) -> list[TracedStep]:
         """Return the steps of the traced wave so far, as data."""

@@ -1,13 +1,15 @@
-"""Kernel profiles: instruction and memory traffic counts, computed from the execution counts of blocks."""
+"""Kernel profiles: counts of instructions and memory traffic, and executed code, from the executions of blocks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from zinc_rt.isa import Instruction, Target
 from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.sim.executions import CodeExecution, KernelExecution, MemoryAccess
 
 
 @dataclass(slots=True)
@@ -33,15 +35,42 @@ class BlockWeights:
 
     instructions: np.ndarray
     bytes: np.ndarray
+    places: tuple[tuple[int, int], ...]  # (start, end) of each block, as offsets from the entry
 
 
 def block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
     """Return the weight of each block of the kernel, in the order of `Translation.blocks`."""
     blocks, wave = control_flow(code, target, entry, running=True).blocks.values(), target.wave
+    places = tuple((block.start - entry, block.end - entry) for block in blocks)
     return BlockWeights(
         np.array([len(block.instructions) for block in blocks], np.int64),
         np.array([sum(bytes_of(made, wave) for _, made in block.instructions) for block in blocks], np.int64),
+        places,
     )
+
+
+class ExecutionRecord:
+    """The executions of one kernel in any number of launches."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self._code: Counter[tuple[int, int]] = Counter()
+        self._accesses: dict[int, set[tuple[int, int]]] = {}
+
+    def add(
+        self, weights: BlockWeights, times: np.ndarray, accesses: dict[int, set[tuple[int, int]]], entry: int
+    ) -> None:
+        """Add a launch: `times` [blocks] executions, and the ranges that each instruction accessed, by offset in
+        the code."""
+        for place, count in zip(weights.places, times.tolist(), strict=True):
+            self._code[place] += count
+        for pc, ranges in accesses.items():
+            self._accesses.setdefault(pc - entry, set()).update(ranges)
+
+    def result(self) -> KernelExecution:
+        code = (CodeExecution(start, end, times) for (start, end), times in self._code.items() if times)
+        accesses = (MemoryAccess(pc, tuple(sorted(ranges))) for pc, ranges in sorted(self._accesses.items()))
+        return KernelExecution(self.kernel, tuple(code), tuple(accesses))
 
 
 def bytes_of(instruction: Instruction, wave: int) -> int:

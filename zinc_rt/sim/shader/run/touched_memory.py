@@ -4,7 +4,7 @@ merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -35,6 +35,34 @@ def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -
         _joined(found[WaveAccess.WRITE]),
         _joined(found[WaveAccess.ATOMIC]),
     )
+
+
+def ranges_by_site(
+    pcs: Sequence[int], threads: Iterable[tuple[np.ndarray, np.ndarray]], ranges: np.ndarray
+) -> dict[int, set[tuple[int, int]]]:
+    """Return the ranges, as (VA, VA after the last byte), that the instruction at each pc may have accessed.
+
+    `pcs`: the instruction of each memory site. `threads`: MEMORY_SITE and EXTENT records of each thread. A site
+    records its last range only. The ranges before it are recorded by the kind of access, so they count for each
+    site of that kind.
+    """
+    found: dict[int, set[tuple[int, int]]] = {}
+    kinds: dict[int, set[int]] = {}
+    earlier: dict[int, set[tuple[int, int]]] = {}
+    for sites, table in threads:
+        used = np.flatnonzero(sites["touched_above"])
+        for index in used.tolist():
+            row = sites[index]
+            found.setdefault(pcs[index], set()).add((int(row["va_lo"]), int(row["va_hi"])))
+            kinds.setdefault(pcs[index], set()).add(int(row["kind"]))
+        if table.size and table.view(np.uint64).max():
+            for kind, number in zip(*(each.tolist() for each in np.nonzero(table["touched_above"])), strict=True):
+                row = ranges[number]
+                earlier.setdefault(kind, set()).add((int(row["va_lo"]), int(row["va_hi"])))
+    for pc, of_site in kinds.items():
+        for kind in of_site:
+            found[pc] |= earlier.get(kind, set())
+    return found
 
 
 def _joined(intervals: list[tuple[int, int]]) -> Ranges:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
-from zinc_rt.isa.control_flow import branch_target
+from zinc_rt.isa.control_flow import Block, branch_target
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
 from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE
+from zinc_rt.sim.shader.emit.trace import count_block
 from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
 from zinc_rt.sim.shader.translate.float_modes import MODE, hardware_field, mode_write
@@ -125,6 +126,7 @@ def _wait(e: Emitter, i: Instruction) -> None:
     if number >> 15 and number != 0xFFFF:
         raise NotSimulated("waits at the trap handler's barrier")
     if not number >> 15:  # barrier 0 and the named ones: complete at once
+        count_block(e)
         e.b.branch(e.flow.edge(following, e.frame.pc))
         return
     mine, phase = e.frame.state_field("barrier_phase"), e.frame.field("barrier_phase")
@@ -135,11 +137,17 @@ def _wait(e: Emitter, i: Instruction) -> None:
     go_on = e.b.append_basic_block("")
     e.b.cbranch(incomplete, e.flow.suspension(e.frame.pc, Status.BARRIER), go_on)
     e.b.position_at_end(go_on)
+    count_block(e)
     e.frame.set_state_field("barrier_phase", NO_PHASE)
     if e.checks.full:  # the barrier orders earlier accesses
         e.frame.set_state_field("waves_seen", 0)
         e.frame.set_state_field("waves_acquired", 0)
     e.b.branch(e.flow.edge(following, e.frame.pc))
+
+
+def waits_at_barrier(block: Block) -> bool:
+    """Return whether a block is an s_barrier_wait, whose emit function counts executions after the wait."""
+    return bool(block.instructions) and block.instructions[0][1].row.name == "s_barrier_wait"
 
 
 def _named_barrier(e: Emitter, i: Instruction) -> None:

@@ -22,6 +22,7 @@ from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import KernelVariant, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
+from zinc_rt.sim.shader.translate.control import waits_at_barrier
 from zinc_rt.sim.shader.translate.float_modes import float_modes
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.quad_choice import choose_quads
@@ -37,7 +38,8 @@ _KEEP_MEMORY = frozenset({"valu", "vopd", "trans", "salu", "load", "smem", "wait
 class Translation:
     """A translation. `text` is LLVM IR with the function `function`. `counts`: numbers of items per kind
     allocated by emit functions (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte
-    offset. `helpers`: functions that the text declares without defining.
+    offset. `memory_pcs`: the instruction of each memory site. `helpers`: functions that the text declares without
+    defining.
     """
 
     text: str
@@ -45,6 +47,7 @@ class Translation:
     sites: tuple[Site, ...]
     counts: dict[str, int]
     blocks: tuple[int, ...]
+    memory_pcs: tuple[int, ...]
     helpers: tuple[str, ...] = ()
 
 
@@ -90,6 +93,7 @@ def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Transl
         sites=tuple(e.reports.sites),
         counts=e.counts | {"block": len(graph.blocks)},
         blocks=tuple(graph.blocks),
+        memory_pcs=tuple(e.memory_pcs),
         helpers=tuple(module.called),
     )
 
@@ -145,8 +149,9 @@ class _Pass:
         e.b.position_at_end(self.flow.blocks[block.start])
         e.frame.pc = block.start
         e.quads.begin_block(block.start)
-        if e.checks.profile:
-            count_block(e, number)
+        e.block_number = number
+        if not waits_at_barrier(block):  # a wave begins that block again when it resumes
+            count_block(e)
         for pc, instruction in block.instructions:
             full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
             ends = ends_block(instruction, running=True)
