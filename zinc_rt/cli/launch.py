@@ -308,6 +308,7 @@ def _result(verdict: _Verdict, ulps: int) -> Result:
         "outputs": {key: _summary(array) for key, array in done.outputs.items()},
         "expected": [asdict(each) for each in verdict.compared],
         "seconds": list(done.seconds),
+        "executed": None if done.executed is None else asdict(done.executed),
     }
     reason = "; ".join(verdict.reasons)
     status: Status = "fail" if reason else "pass"
@@ -359,6 +360,8 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
             f"; first at {list(line.first)}: {line.got}, expected {line.wanted}" if line.first is not None else ""
         )
         terminal.show(f"{line.name}: {line.mismatches} of {line.count} differ{ulps}{where}", out=out)
+    if done.executed is not None:
+        terminal.show(*done.executed.lines, out=out)
     if len(done.seconds) > 1:
         ordered = sorted(done.seconds[1:])
         middle = ordered[len(ordered) // 2]

@@ -28,6 +28,7 @@ from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.launching.debugging.prepared import LaunchDebugger, PreparedLaunch
 from zinc_rt.launching.dispatch import KernelOnQueue
+from zinc_rt.launching.executed import ExecutedInstructions
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
@@ -40,7 +41,8 @@ class Launched:
     """The result of a launch.
 
     `seconds`: from doorbell to fence, per run; on a simulated device they say nothing about a GPU's speed.
-    `remarks`: findings that all code of the object's compiler has (kernels/remarks.py).
+    `remarks`: findings that all code of the object's compiler has (kernels/remarks.py). `executed`: the
+    instructions of the first run, None on a card.
     """
 
     outputs: dict[str, np.ndarray]
@@ -48,6 +50,7 @@ class Launched:
     seconds: tuple[float, ...] = ()
     device: dict[str, Any] = field(default_factory=dict)
     remarks: tuple[FindingGroup, ...] = ()
+    executed: ExecutedInstructions | None = None
 
 
 class LaunchStopped(CheckFailed):
@@ -114,7 +117,7 @@ def launch(
     matched = match(wanted, {key: _value(value) for key, value in args.items()}, workgroups)
     dynamic = wanted.dynamic_lds_bytes if lds_bytes is None else lds_bytes
     checked = chosen_tools(sanitizer, tools)
-    options: dict[str, Any] = {"sanitizer": mode_of(checked)}
+    options: dict[str, Any] = {"sanitizer": mode_of(checked), "profile": True}
     if coherence is not None or CACHECHECK in (tools or ()):
         options["coherence"] = coherence or "caches"
     if reorder is not None:
@@ -152,18 +155,21 @@ def launch(
             return Launched({}, seconds=(debugger.run(prepared),), device=about)
         seconds: list[float] = []
         outputs: dict[str, np.ndarray] = {}
+        executed = None
+        findings.executions()  # drops those of earlier launches
         try:
             for index in range(times):
                 seconds.append(submit(timeout_seconds, findings.stopped))
                 if index == 0:
                     outputs = {key: on.get(at, value.array) for key, (at, value) in buffers.items() if value.out}
+                    executed = findings.executed(wanted)
         except CheckFailed as stop:
             doing = findings.after_timeout()
             raise LaunchStopped(f"{plain_name(wanted.name)}: {stop}{doing}", findings.groups(), about) from None
         told = (*findings.groups(), *findings.unwritten(wanted.name))
         remarks = tuple(each for each in told if is_remark(each.rule, image.compiler))
         errors = tuple(each for each in told if each not in remarks)
-        return Launched(outputs, errors, tuple(seconds), about, remarks)
+        return Launched(outputs, errors, tuple(seconds), about, remarks, executed)
 
 
 def _submission(

@@ -11,10 +11,12 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.host.sanitizer_rules import DEVICE, INITCHECK, MODES, RULES, TOOLS
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.transport import DeviceBuffer
-from zinc_rt.launching.code_object import CodeImage
+from zinc_rt.launching.code_object import CodeImage, CodeKernel
+from zinc_rt.launching.executed import ExecutedInstructions, executed_instructions
 from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped, is_end
 from zinc_rt.launching.located import PlacedBuffer, located
 from zinc_rt.launching.values import LaunchBuffer
+from zinc_rt.sim.executions import KernelExecution
 
 
 def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
@@ -86,6 +88,19 @@ class LaunchFindings:
         """Return the findings of the chosen tools so far."""
         found = [each for each in self._told() if self.counts(each.rule) or is_end(each)]
         return self.located(found)
+
+    def executions(self) -> Sequence[KernelExecution]:
+        """Return what ran to its end since the last call, by kernel."""
+        return self._side.executions() if self._side is not None else ()
+
+    def executed(self, kernel: CodeKernel) -> ExecutedInstructions | None:
+        """Return the instructions that ran since the last call of `executions`, None on a card."""
+        outputs = {
+            name: (at.gpu_va, at.gpu_va + value.array.nbytes)
+            for name, (at, value) in self._buffers.items()
+            if value.out and value.array.nbytes
+        }
+        return executed_instructions(self._image, kernel, self.executions(), outputs)
 
     def unwritten(self, kernel: str) -> Iterator[FindingGroup]:
         """Return a finding for each output with elements of which a byte was never stored."""

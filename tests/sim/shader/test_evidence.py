@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from zinc_rt.cli.isa import main
 from zinc_rt.cli.isa_support import page
-from zinc_rt.isa.rows import base_mnemonic
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.rows import InstructionRow, base_mnemonic
 from zinc_rt.isa.target import DEFAULT_ARCH, target_of
 from zinc_rt.sim.shader.alu import transcendental
-from zinc_rt.sim.shader.translate.evidence import CLASSES, REFUSED, _rows, evidence, summary, support
+from zinc_rt.sim.shader.translate.evidence import (
+    CLASSES,
+    REFUSED,
+    _rows,
+    basis_of,
+    decoded_rows,
+    evidence,
+    support,
+)
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+
+
+def row(mnemonic: str) -> InstructionRow:
+    return next(row for _, row in decoded_rows(target_of(DEFAULT_ARCH)) if row.name == mnemonic)
 
 
 def test_captured_instructions_are_those_of_the_captures() -> None:
@@ -43,9 +57,11 @@ def test_transcendental_functions_are_approximate_and_integers_are_not() -> None
     assert evidence("v_exp_f32_e64") == evidence("v_exp_f32") and not evidence("v_exp_f32").exact
 
 
-def test_numbers_of_executed_instructions_are_added_by_class() -> None:
-    executed = {"v_add_f32_e32": 5, "v_exp_f32_e32": 2, "v_log_f32_e32": 1, "s_endpgm": 1}
-    assert summary(executed) == {"manual": 1, "captured": 5, "approximate": 3}
+def test_dual_instruction_is_as_certain_as_its_less_certain_part() -> None:
+    both = Instruction(row("v_dual_mov_b32"), (), (), (0,))
+    assert basis_of(both).kind == "manual"
+    assert basis_of(replace(both, second=replace(both, row=row("v_dual_max_num_f32")))).kind == "captured"
+    assert basis_of(replace(both, row=row("v_exp_f32"), second=both)).kind == "approximate"
 
 
 def test_support_lists_every_instruction_of_the_engine_and_refuses_the_rest_by_name() -> None:

@@ -282,7 +282,7 @@ def test_instructions_and_bytes_are_counted_on_request() -> None:
 def test_executions_and_accessed_buffers_of_a_kernel_are_counted_on_request() -> None:
     """Each wave waits at the barrier once, although it begins that block twice."""
     with machine(profile=True, threads=1) as owner, stage(owner) as s:
-        va, out = s.buffer()
+        va, _ = s.buffer()
         driver = SimDriver(owner, owner.processes[0])
         driver.announce(va, 512, "out")
         s.run(s.load(REVERSE), halves(va), threads=(128, 1, 1), groups=(3, 1, 1), lds_bytes=512)

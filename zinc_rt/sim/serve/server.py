@@ -204,6 +204,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="SEED",
         help="change results of inexact instructions by up to one ULP with this seed",
     )
+    parser.add_argument(
+        "--profile", action="store_true", help="count executed code and record the buffers that it accesses"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="host cores for waves (default all)")
     parser.add_argument("--facts", metavar="F", help="behave like the card that `pm4-test --learn F` measured")
     parser.add_argument(

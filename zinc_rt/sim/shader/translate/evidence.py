@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from zinc_rt.host.files import load_yaml
+from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.rows import SEGMENTS, InstructionRow, base_mnemonic, rows
 from zinc_rt.isa.target import Target
 from zinc_rt.sim.shader.unsimulated import reason
@@ -67,12 +68,12 @@ def evidence(mnemonic: str) -> ResultBasis:
     return next(row for row, patterns in _rows() if any(fnmatchcase(name, each) for each in patterns))
 
 
-def summary(executed: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of executed instructions by class, from numbers by mnemonic."""
-    counts: Counter[str] = Counter()
-    for mnemonic, count in executed.items():
-        counts[evidence(mnemonic).kind] += count
-    return {kind: counts[kind] for kind in CLASSES if counts[kind]}
+def basis_of(instruction: Instruction) -> ResultBasis:
+    """Return what the results of an instruction rest on; of a dual one the less certain part."""
+    basis = evidence(instruction.row.name)
+    if instruction.second is None:
+        return basis
+    return max(basis, evidence(instruction.second.row.name), key=lambda each: CLASSES.index(each.kind))
 
 
 def support(target: Target) -> list[InstructionSupport]:

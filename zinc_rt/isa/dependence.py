@@ -1,0 +1,372 @@
+"""Which memory may depend on the results of an instruction: a data flow analysis over machine code.
+
+It is a may-analysis, an over-approximation: what it reports may depend, what it does not report does not, as long
+as every access stays in the memory that it is known to use. Values flow through registers (halves of vector
+registers, with the lanes that EXEC disables apart), memory (a buffer, all LDS or all scratch is one place, in any
+order), addresses and branches: what a branch on a dependent value decides about is dependent too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from zinc_rt.isa.control_flow import Block, Flow, order
+from zinc_rt.isa.effects import EXEC, NULL, SGPRS, UPPER, VGPR, bit, effects, halves, registers, span
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.operand import Kind, Operand
+
+LDS, SCRATCH = 1, 2  # places in memory: bits; the buffers follow
+_BUFFERS = 2  # bit of the first
+_VECTORS = (1 << 2 * UPPER) - (1 << VGPR)
+_EXECS = span(EXEC, 2)
+_EVERY_VECTOR = halves(span(VGPR, 256))
+_OTHER_LANES = ("v_readlane", "v_readfirstlane", "v_permlane", "v_wmma", "v_swmmac", "ds_swizzle", "ds_bpermute",
+                "ds_permute", "ds_load_tr", "global_load_tr", "v_writelane")  # fmt: skip
+_NO_MEMORY = ("ds_swizzle", "ds_bpermute", "ds_permute", "ds_nop")
+_NARROWS = ("s_and_saveexec_", "s_and_not0_saveexec_")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What ran: `executed`, the starts of executed blocks; `ranges`, the buffers that a memory instruction
+    accessed, by its pc, as (VA, VA after the last byte)."""
+
+    executed: Collection[int]
+    ranges: Mapping[int, Collection[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An instruction. `reads`, `writes`: sets of halves. `name`s: of its parts. `sources`, `targets`: the places
+    that it loads from and stores to, None if any. `partly`: it leaves lanes as they are. `others`: it reads
+    disabled lanes. `narrows`: EXEC only loses lanes. `restored`: X of `s_or exec, exec, X`."""
+
+    instruction: Instruction
+    names: tuple[str, ...]
+    reads: int
+    writes: int
+    sources: int | None = 0
+    targets: int | None = 0
+    partly: bool = False
+    others: bool = False
+    narrows: bool = False
+    restored: int = 0
+
+
+def dependent_memory(
+    flow: Flow, instructions: Collection[str], use: MemoryUse, buffers: Mapping[str, tuple[int, int]]
+) -> dict[str, frozenset[str]]:
+    """Return the instructions, of those given by name, that the final contents of each buffer may depend on.
+
+    `buffers`: (VA, VA after the last byte) by name. `flow`: of a running wave (control_flow(..., running=True)).
+    """
+    places = _Places(use, buffers)
+    steps = {start: _steps(block, flow, places) for start, block in flow.blocks.items()}
+    graph = _Graph(flow, steps, set(use.executed))
+    found: dict[str, set[str]] = {name: set() for name in buffers}
+    for instruction in instructions:
+        memory = _Search(instruction, steps, graph, places).memory()
+        for name, bits in places.of_buffers.items():
+            if memory & bits:
+                found[name].add(instruction)
+    return {name: frozenset(names) for name, names in found.items()}
+
+
+class _Places:
+    """Buffers as bits."""
+
+    def __init__(self, use: MemoryUse, buffers: Mapping[str, tuple[int, int]]) -> None:
+        known = sorted({*buffers.values(), *(each for ranges in use.ranges.values() for each in ranges)})
+        self._known = known
+        self.every = (1 << _BUFFERS + len(known)) - 1
+        self._of_pc = {pc: self._bits(ranges) for pc, ranges in use.ranges.items()}
+        self.of_buffers = {name: self._bits([place]) for name, place in buffers.items()}
+
+    def _bits(self, ranges: Collection[tuple[int, int]]) -> int:
+        overlapping = (
+            1 << _BUFFERS + index
+            for index, (low, high) in enumerate(self._known)
+            if any(low < end and start < high for start, end in ranges)
+        )
+        return sum(overlapping)
+
+    def of(self, pc: int, name: str) -> int | None:
+        """Return the places that the memory instruction at `pc` accesses; None if it accessed none."""
+        if name.startswith("ds_"):
+            return LDS
+        if name.startswith("scratch_"):
+            return SCRATCH
+        at_run = self._of_pc.get(pc)
+        if name.startswith("flat_"):
+            return LDS | SCRATCH | (at_run or 0)
+        return at_run
+
+
+def _steps(block: Block, flow: Flow, places: _Places) -> list[_Step]:
+    return [_step(pc, instruction, flow, places) for pc, instruction in block.instructions]
+
+
+def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _Step:
+    row, known = instruction.row, effects(instruction, flow.target)
+    name = row.name
+    names = (name,) if instruction.second is None else (name, instruction.second.row.name)
+    reads, writes = known.read_halves, known.written_halves & ~bit(NULL)
+    if "movrel" in name or "swaprel" in name:  # registers numbered by M0
+        reads |= _EVERY_VECTOR if name[0] == "v" else SGPRS
+        writes |= _EVERY_VECTOR if name[0] == "v" else SGPRS
+    dpp = bool(instruction.dpp)
+    partly = dpp or name.startswith("v_writelane") or "rel" in name
+    sources: int | None = 0
+    targets: int | None = 0
+    if row.pipe in ("vmem", "smem", "lds") and not name.startswith(_NO_MEMORY):
+        is_store, is_atomic = "store" in name, "atomic" in name or row.unit == "atomic"
+        is_atomic |= row.pipe == "lds" and not is_store and "load" not in name
+        place = places.of(pc, name)
+        sources = 0 if is_store else place
+        targets = place if is_store or is_atomic else 0
+    return _Step(
+        instruction,
+        names, reads, writes, sources, targets, partly,
+        others=dpp or name.startswith(_OTHER_LANES),
+        narrows=_narrows(instruction),
+        restored=_restored(instruction),
+    )  # fmt: skip
+
+
+def _is_exec(operand: Operand) -> bool:
+    return operand.kind is Kind.SPECIAL and operand.index == EXEC
+
+
+def _narrows(instruction: Instruction) -> bool:
+    """Return whether EXEC only loses lanes by this instruction."""
+    name, operands = instruction.row.name, instruction.operands
+    if name.startswith(("v_cmpx_", *_NARROWS)):
+        return True
+    if name.startswith(("s_and_b32", "s_and_b64")):
+        return _is_exec(operands[0]) and any(map(_is_exec, operands[1:]))
+    return name.startswith("s_and_not1_b") and _is_exec(operands[0]) and _is_exec(operands[1])
+
+
+def _restored(instruction: Instruction) -> int:
+    """Return the register X of `s_or exec, exec, X` as a set, which becomes EXEC if EXEC has no other lanes."""
+    name, operands = instruction.row.name, instruction.operands
+    if not name.startswith("s_or_b") or not _is_exec(operands[0]):
+        return 0
+    rest = [each for each in operands[1:] if not _is_exec(each)]
+    return registers(rest[0]) if len(rest) == 1 else 0
+
+
+class _Graph:
+    """The blocks with what ran, the regions that branches decide about, and copies of EXEC."""
+
+    def __init__(self, flow: Flow, steps: dict[int, list[_Step]], executed: set[int]) -> None:
+        self.flow, self.executed = flow, executed
+        self._steps, self._order = steps, order(flow)
+        self._end = self._post_dominators()
+        self._regions: dict[int, frozenset[int]] = {}
+        self.restores = self._restores()
+
+    def _post_dominators(self) -> dict[int, int]:
+        """Return the post-dominators of each block as a set of bits, 0 if it cannot reach an end."""
+        index = {start: number for number, start in enumerate(self._order)}
+        every = (1 << len(index)) - 1
+        found = dict.fromkeys(self._order, every)
+        changed = True
+        while changed:
+            changed = False
+            for start in reversed(self._order):
+                after = [found[each] for each in self.flow.blocks[start].successors]
+                common = every if after else 0
+                for each in after:
+                    common &= each
+                common |= 1 << index[start]
+                changed |= common != found[start]
+                found[start] = common
+        return {start: 0 if bits == every and len(index) > 1 else bits for start, bits in found.items()}
+
+    def region(self, start: int) -> frozenset[int]:
+        """Return the blocks that run or not depending on the branch at the end of this one: those on a path from
+        it to the first block that every path reaches."""
+        if start not in self._regions:
+            inside: set[int] = set()
+            todo = list(self.flow.blocks[start].successors)
+            index = {each: number for number, each in enumerate(self._order)}
+            always = self._end[start] & ~(1 << index[start])
+            while todo:
+                at = todo.pop()
+                if at not in inside and not always >> index[at] & 1:
+                    inside.add(at)
+                    todo += self.flow.blocks[at].successors
+            self._regions[start] = frozenset(inside)
+        return self._regions[start]
+
+    def unexecuted_from(self, start: int) -> set[int]:
+        """Return the blocks that did not run and that a wave reaches if the branch at the end of `start` goes the
+        other way, up to those that did run."""
+        found: set[int] = set()
+        todo = list(self.flow.blocks[start].successors)
+        while todo:
+            at = todo.pop()
+            if at not in found and at not in self.executed:
+                found.add(at)
+                todo += self.flow.blocks[at].successors
+        return found
+
+    def _restores(self) -> set[tuple[int, int]]:
+        """Return the (block, index) of each `s_or exec, exec, X` that makes EXEC equal to X: X is a copy of EXEC
+        from before it lost lanes."""
+        states: dict[int, _Copies | None] = dict.fromkeys(self._order)
+        states[self.flow.entry] = _Copies()
+        todo, found = [self.flow.entry], set()
+        while todo:
+            start = todo.pop()
+            state = states[start]
+            assert state is not None
+            state = state.copy()
+            for index, step in enumerate(self._steps[start]):
+                place = (start, index)
+                if state.step(step, self.flow.target.mask_width):
+                    found.add(place)
+                else:
+                    found.discard(place)
+            for each in self.flow.blocks[start].successors:
+                before = states[each]
+                after = state.copy() if before is None else before.common(state)
+                if before is None or after != before:
+                    states[each] = after
+                    todo.append(each)
+        return found
+
+
+@dataclass
+class _Copies:
+    """Scalar registers that have every lane of EXEC (`of_exec`), and of each such register those that have every
+    lane of it (`of_register`)."""
+
+    of_exec: frozenset[int] = frozenset()
+    of_register: tuple[tuple[int, frozenset[int]], ...] = ()
+
+    def copy(self) -> _Copies:
+        return _Copies(self.of_exec, self.of_register)
+
+    def common(self, other: _Copies) -> _Copies:
+        theirs = dict(other.of_register)
+        both = ((key, each & theirs[key]) for key, each in self.of_register if key in theirs)
+        return _Copies(self.of_exec & other.of_exec, tuple(both))
+
+    def step(self, step: _Step, mask_width: int) -> bool:
+        """Advance over an instruction. Return whether it makes EXEC equal to the register that it restores."""
+        writes, mask = step.writes, (1 << mask_width) - 1
+        if not writes & ~_VECTORS:
+            return False
+        name, operands = step.instruction.row.name, step.instruction.operands
+        source = step.restored.bit_length() - mask_width
+        equal = step.restored != 0 and source in self.of_exec
+        if name.startswith("s_mov_b") and _is_exec(operands[0]):
+            source = registers(operands[1]).bit_length() - mask_width
+            equal = source >= 0
+        if equal:
+            self.of_exec = frozenset({source}) | dict(self.of_register).get(source, frozenset())
+            return step.restored != 0
+        saved = None
+        if name.startswith(_NARROWS) or (name.startswith("s_mov_b") and _is_exec(operands[1])):
+            saved = registers(operands[0]).bit_length() - mask_width
+        above = self.of_exec
+        if writes & _EXECS and not step.narrows:
+            above = frozenset()
+        kept = {each for each in above if not writes >> each & mask}
+        rows = {
+            key: frozenset(each for each in rest if not writes >> each & mask)
+            for key, rest in self.of_register
+            if not writes >> key & mask
+        }
+        if saved is not None and saved < VGPR:
+            rows[saved] = frozenset(kept)
+            kept.add(saved)
+        self.of_exec, self.of_register = frozenset(kept), tuple(sorted(rows.items()))
+        return False
+
+
+@dataclass
+class _State:
+    """Dependent halves of registers: in the lanes that EXEC enables, and in the others."""
+
+    enabled: int = 0
+    disabled: int = 0
+
+
+class _Search:
+    """The search for what depends on one instruction."""
+
+    def __init__(self, instruction: str, steps: dict[int, list[_Step]], graph: _Graph, places: _Places) -> None:
+        self._instruction, self._steps, self._graph, self._places = instruction, steps, graph, places
+        self._states: dict[int, _State] = {}
+        self._memory = 0
+        self._decided: set[int] = set()  # blocks that a dependent branch decides about
+        self._live = set(graph.executed)
+
+    def memory(self) -> int:
+        """Return the dependent places."""
+        flow = self._graph.flow
+        while True:
+            before = (self._memory, len(self._decided), len(self._live))
+            self._states = {flow.entry: _State()}
+            todo = [flow.entry]
+            while todo:
+                start = todo.pop()
+                after = self._block(start)
+                for each in flow.blocks[start].successors:
+                    if each in self._live and self._joins(each, after):
+                        todo.append(each)
+            if before == (self._memory, len(self._decided), len(self._live)):
+                return self._memory
+
+    def _joins(self, start: int, more: _State) -> bool:
+        known = self._states.get(start)
+        if known is None:
+            self._states[start] = _State(more.enabled, more.disabled)
+            return True
+        both = _State(known.enabled | more.enabled, known.disabled | more.disabled)
+        changed = both != known
+        self._states[start] = both
+        return changed
+
+    def _block(self, start: int) -> _State:
+        known = self._states[start]
+        state = _State(known.enabled, known.disabled)
+        decided, executed = start in self._decided, start in self._graph.executed
+        for index, step in enumerate(self._steps[start]):
+            self._step(state, step, decided, executed, (start, index) in self._graph.restores)
+        block = self._graph.flow.blocks[start]
+        if len(block.successors) > 1 and (decided or self._branches(state, block)):
+            self._decided |= self._graph.region(start)
+            self._live |= self._graph.unexecuted_from(start)
+        return state
+
+    def _branches(self, state: _State, block: Block) -> bool:
+        return bool(self._steps[block.start] and self._steps[block.start][-1].reads & state.enabled)
+
+    def _step(self, state: _State, step: _Step, decided: bool, executed: bool, restores: bool) -> None:
+        lanes = state.enabled | (state.disabled if step.others else 0)
+        reads = step.restored if restores else step.reads
+        sources = self._reached(step.sources, state, decided, executed)
+        dependent = decided or self._instruction in step.names or bool(reads & lanes or sources & self._memory)
+        if dependent:
+            self._memory |= self._reached(step.targets, state, decided, executed)
+            state.enabled |= step.writes
+        elif step.partly:
+            state.enabled &= ~(step.writes & ~_VECTORS)
+        else:
+            state.enabled &= ~step.writes
+        if step.writes & _EXECS:
+            vectors = state.enabled & _VECTORS
+            state.disabled |= vectors
+            if not step.narrows:
+                state.enabled |= state.disabled
+
+    def _reached(self, places: int | None, state: _State, decided: bool, executed: bool) -> int:
+        """Return the places of an access; one that the run did not have may access any buffer."""
+        if not executed or (places is None and (decided or state.enabled & _EXECS)):
+            return self._places.every if places != 0 else 0
+        return places or 0
