@@ -152,6 +152,13 @@ def add_checks(checks: argparse._ArgumentGroup) -> None:
     )
     checks.add_argument("--reorder", type=int, metavar="SEED", help="complete concurrent work in a random order")
     checks.add_argument(
+        "--perturb",
+        type=int,
+        default=0,
+        metavar="SEED",
+        help="move results of approximate instructions (exp, log, rcp, sqrt, sin, ...) by up to one ULP",
+    )
+    checks.add_argument(
         "--suppress",
         action="append",
         default=[],
@@ -237,6 +244,7 @@ def _body(arguments: argparse.Namespace) -> int:
                 tools=arguments.tool,
                 coherence=arguments.coherence,
                 reorder=arguments.reorder,
+                perturb=arguments.perturb,
                 timeout_seconds=arguments.timeout,
                 times=1 + arguments.time,
                 queue=arguments.queue,

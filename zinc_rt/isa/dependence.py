@@ -9,12 +9,12 @@ order), addresses and branches: what a branch on a dependent value decides about
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zinc_rt.isa.control_flow import Block, Flow, order
-from zinc_rt.isa.effects import EXEC, NULL, SGPRS, UPPER, VGPR, bit, effects, halves, registers, span
+from zinc_rt.isa.effects import EXEC, NULL, SGPRS, UPPER, VGPR, bit, effects, halves, registers, span, union
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.operand import Kind, Operand
+from zinc_rt.isa.lane_masks import LaneMasks, is_exec
 
 LDS, SCRATCH = 1, 2  # places in memory: bits; the buffers follow
 _BUFFERS = 2  # bit of the first
@@ -38,12 +38,12 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An instruction. `reads`, `writes`: sets of halves. `name`s: of its parts. `sources`, `targets`: the places
+    """An instruction. `reads`, `writes`: sets of halves. `sources`, `targets`: the places
     that it loads from and stores to, None if any. `partly`: it leaves lanes as they are. `others`: it reads
-    disabled lanes. `narrows`: EXEC only loses lanes. `restored`: X of `s_or exec, exec, X`."""
+    disabled lanes. `narrows`: EXEC only loses lanes. `saved`: the register that gets a copy of EXEC from
+    before. `second`: the other half of a dual instruction, which runs at the same time."""
 
     instruction: Instruction
-    names: tuple[str, ...]
     reads: int
     writes: int
     sources: int | None = 0
@@ -51,7 +51,8 @@ class _Step:
     partly: bool = False
     others: bool = False
     narrows: bool = False
-    restored: int = 0
+    saved: int = 0
+    second: _Step | None = None
 
 
 def dependent_memory(
@@ -104,13 +105,18 @@ class _Places:
 
 
 def _steps(block: Block, flow: Flow, places: _Places) -> list[_Step]:
-    return [_step(pc, instruction, flow, places) for pc, instruction in block.instructions]
+    steps = []
+    for pc, instruction in block.instructions:
+        step = _step(pc, replace(instruction, second=None), flow, places)
+        if instruction.second is not None:
+            step = replace(step, second=_step(pc, instruction.second, flow, places))
+        steps.append(step)
+    return steps
 
 
 def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _Step:
     row, known = instruction.row, effects(instruction, flow.target)
     name = row.name
-    names = (name,) if instruction.second is None else (name, instruction.second.row.name)
     reads, writes = known.read_halves, known.written_halves & ~bit(NULL)
     if "movrel" in name or "swaprel" in name:  # registers numbered by M0
         reads |= _EVERY_VECTOR if name[0] == "v" else SGPRS
@@ -127,15 +133,11 @@ def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _St
         targets = place if is_store or is_atomic else 0
     return _Step(
         instruction,
-        names, reads, writes, sources, targets, partly,
+        reads, writes, sources, targets, partly,
         others=dpp or name.startswith(_OTHER_LANES),
         narrows=_narrows(instruction),
-        restored=_restored(instruction),
+        saved=registers(instruction.operands[0]) if "_saveexec_" in name else 0,
     )  # fmt: skip
-
-
-def _is_exec(operand: Operand) -> bool:
-    return operand.kind is Kind.SPECIAL and operand.index == EXEC
 
 
 def _narrows(instruction: Instruction) -> bool:
@@ -144,17 +146,8 @@ def _narrows(instruction: Instruction) -> bool:
     if name.startswith(("v_cmpx_", *_NARROWS)):
         return True
     if name.startswith(("s_and_b32", "s_and_b64")):
-        return _is_exec(operands[0]) and any(map(_is_exec, operands[1:]))
-    return name.startswith("s_and_not1_b") and _is_exec(operands[0]) and _is_exec(operands[1])
-
-
-def _restored(instruction: Instruction) -> int:
-    """Return the register X of `s_or exec, exec, X` as a set, which becomes EXEC if EXEC has no other lanes."""
-    name, operands = instruction.row.name, instruction.operands
-    if not name.startswith("s_or_b") or not _is_exec(operands[0]):
-        return 0
-    rest = [each for each in operands[1:] if not _is_exec(each)]
-    return registers(rest[0]) if len(rest) == 1 else 0
+        return is_exec(operands[0]) and any(map(is_exec, operands[1:]))
+    return name.startswith("s_and_not1_b") and is_exec(operands[0]) and is_exec(operands[1])
 
 
 class _Graph:
@@ -216,8 +209,8 @@ class _Graph:
     def _restores(self) -> set[tuple[int, int]]:
         """Return the (block, index) of each `s_or exec, exec, X` that makes EXEC equal to X: X is a copy of EXEC
         from before it lost lanes."""
-        states: dict[int, _Copies | None] = dict.fromkeys(self._order)
-        states[self.flow.entry] = _Copies()
+        states: dict[int, LaneMasks | None] = dict.fromkeys(self._order)
+        states[self.flow.entry] = LaneMasks(self.flow.target.mask_width)
         todo, found = [self.flow.entry], set()
         while todo:
             start = todo.pop()
@@ -226,7 +219,7 @@ class _Graph:
             state = state.copy()
             for index, step in enumerate(self._steps[start]):
                 place = (start, index)
-                if state.step(step, self.flow.target.mask_width):
+                if state.step(step.instruction, step.writes):
                     found.add(place)
                 else:
                     found.discard(place)
@@ -237,55 +230,6 @@ class _Graph:
                     states[each] = after
                     todo.append(each)
         return found
-
-
-@dataclass
-class _Copies:
-    """Scalar registers that have every lane of EXEC (`of_exec`), and of each such register those that have every
-    lane of it (`of_register`)."""
-
-    of_exec: frozenset[int] = frozenset()
-    of_register: tuple[tuple[int, frozenset[int]], ...] = ()
-
-    def copy(self) -> _Copies:
-        return _Copies(self.of_exec, self.of_register)
-
-    def common(self, other: _Copies) -> _Copies:
-        theirs = dict(other.of_register)
-        both = ((key, each & theirs[key]) for key, each in self.of_register if key in theirs)
-        return _Copies(self.of_exec & other.of_exec, tuple(both))
-
-    def step(self, step: _Step, mask_width: int) -> bool:
-        """Advance over an instruction. Return whether it makes EXEC equal to the register that it restores."""
-        writes, mask = step.writes, (1 << mask_width) - 1
-        if not writes & ~_VECTORS:
-            return False
-        name, operands = step.instruction.row.name, step.instruction.operands
-        source = step.restored.bit_length() - mask_width
-        equal = step.restored != 0 and source in self.of_exec
-        if name.startswith("s_mov_b") and _is_exec(operands[0]):
-            source = registers(operands[1]).bit_length() - mask_width
-            equal = source >= 0
-        if equal:
-            self.of_exec = frozenset({source}) | dict(self.of_register).get(source, frozenset())
-            return step.restored != 0
-        saved = None
-        if name.startswith(_NARROWS) or (name.startswith("s_mov_b") and _is_exec(operands[1])):
-            saved = registers(operands[0]).bit_length() - mask_width
-        above = self.of_exec
-        if writes & _EXECS and not step.narrows:
-            above = frozenset()
-        kept = {each for each in above if not writes >> each & mask}
-        rows = {
-            key: frozenset(each for each in rest if not writes >> each & mask)
-            for key, rest in self.of_register
-            if not writes >> key & mask
-        }
-        if saved is not None and saved < VGPR:
-            rows[saved] = frozenset(kept)
-            kept.add(saved)
-        self.of_exec, self.of_register = frozenset(kept), tuple(sorted(rows.items()))
-        return False
 
 
 @dataclass
@@ -348,22 +292,33 @@ class _Search:
         return bool(self._steps[block.start] and self._steps[block.start][-1].reads & state.enabled)
 
     def _step(self, state: _State, step: _Step, decided: bool, executed: bool, restores: bool) -> None:
-        lanes = state.enabled | (state.disabled if step.others else 0)
-        reads = step.restored if restores else step.reads
-        sources = self._reached(step.sources, state, decided, executed)
-        dependent = decided or self._instruction in step.names or bool(reads & lanes or sources & self._memory)
-        if dependent:
-            self._memory |= self._reached(step.targets, state, decided, executed)
-            state.enabled |= step.writes
-        elif step.partly:
-            state.enabled &= ~(step.writes & ~_VECTORS)
-        else:
-            state.enabled &= ~step.writes
+        parts = (step,) if step.second is None else (step, step.second)
+        dependent = [self._depends(state, part, decided, executed, restores) for part in parts]
+        saved = step.saved if decided or state.enabled & _EXECS else 0
+        for part, is_dependent in zip(parts, dependent, strict=True):
+            if is_dependent:
+                self._memory |= self._reached(part.targets, state, decided, executed)
+                state.enabled |= part.writes
+            elif part.partly:
+                state.enabled &= ~(part.writes & ~_VECTORS)
+            else:
+                state.enabled &= ~part.writes
+        if step.saved:
+            state.enabled = state.enabled & ~step.saved | saved
         if step.writes & _EXECS:
             vectors = state.enabled & _VECTORS
             state.disabled |= vectors
             if not step.narrows:
                 state.enabled |= state.disabled
+
+    def _depends(self, state: _State, step: _Step, decided: bool, executed: bool, restores: bool) -> bool:
+        if decided or step.instruction.row.name == self._instruction:
+            return True
+        lanes = state.enabled | (state.disabled if step.others else 0)
+        reads = step.reads
+        if restores:
+            reads = union(registers(each) for each in step.instruction.operands[1:] if not is_exec(each))
+        return bool(reads & lanes or self._reached(step.sources, state, decided, executed) & self._memory)
 
     def _reached(self, places: int | None, state: _State, decided: bool, executed: bool) -> int:
         """Return the places of an access; one that the run did not have may access any buffer."""

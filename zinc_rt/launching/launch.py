@@ -79,6 +79,7 @@ def launch(
     tools: Sequence[str] | None = None,
     coherence: str | None = None,
     reorder: int | None = None,
+    perturb: int = 0,
     debugger: LaunchDebugger | None = None,
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
@@ -94,7 +95,8 @@ def launch(
 
     Of a simulated device: `sanitizer`, a mode (off, fast, full), or `tools` instead (memcheck, racecheck, ...);
     `coherence`: bar, direct or caches, None for bar, and for caches if `tools` has cachecheck; `reorder`: a seed
-    for the order of concurrent work; `debugger`, which runs it instead.
+    for the order of concurrent work; `perturb`: a seed that moves results of approximate instructions by up to one
+    ULP, 0 for correctly rounded ones; `debugger`, which runs it instead.
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
@@ -122,6 +124,8 @@ def launch(
         options["coherence"] = coherence or "caches"
     if reorder is not None:
         options["reorder"] = reorder
+    if perturb:
+        options["perturb"] = perturb
     with ExitStack() as undo:
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
         if simulated:
