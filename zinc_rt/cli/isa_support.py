@@ -115,6 +115,7 @@ def page(arch: str) -> str:
         "",
         "This page is written by `zinc-rt isa support --page docs/support.md` from the tables of the decoder and",
         f"the engine ({arch}). A pass on the simulated device is worth as much as the instructions that ran:",
+        "`zinc-rt launch` counts them by class ([launch.md](launch.md#what-a-pass-is-worth)),",
         "`zinc-rt isa support NAME` shows what the results of one rest on, `--json` lists all.",
         "",
         "| class | meaning |",
