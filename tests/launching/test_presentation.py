@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.sanitizer_rules import DEVICE, MODES, RULES, TOOLS, mode_of
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.launch_findings import chosen_tools
-from zinc_rt.launching.located import PlacedBuffer, plain_name, remark_line
+from zinc_rt.launching.located import PlacedBuffer, finding_lines, plain_name, remark_line
 from zinc_rt.launching.source import toolchains
 from zinc_rt.launching.source_lines import read_source_lines
 from zinc_rt.launching.suppressions import Suppression, apply_suppressions, read_suppressions
@@ -136,6 +137,53 @@ def test_function_of_a_shipped_header_is_reported_at_its_call(tmp_path: Path, su
     assert found.rule == "barrier-mismatch" and found.line.endswith(f"k.{suffix}:3")
 
 
+RACES = """\
+kernel void k(global int *out, global int *flag) {
+  local int part[64];
+  int i = get_local_id(0);
+  part[i & 63] = i;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (i >= 64)
+    part[i == 64 ? 0 : 1 + (i & 31)] = -i;
+  else
+    out[i + 64 * get_group_id(0)] = part[i & 1];
+  if (i == 32)
+    flag[0] = i;
+  if (i == 0)
+    atomic_xchg(&flag[1], i);
+  if (i == 64)
+    flag[1] = i;
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.rest
+def test_race_names_the_other_access(tmp_path: Path) -> None:
+    """Waves 0 and 1 load what wave 2 stores; workgroups store to flag, one after the other."""
+    path = tmp_path / "k.cl"
+    path.write_text(RACES)
+    args = {"out": out(128, np.int32), "flag": inout(np.zeros(2, np.int32))}
+    done = zinc_rt.launch(path, grid=2, block=96, args=args, device="sim", tools=["racecheck"])
+
+    def described(found: FindingGroup) -> tuple[Any, ...]:
+        assert found.other is not None
+        line, other = (int(each.line.rpartition(":")[2]) for each in (found, found.other))
+        return found.access, line, found.other.kind, other, found.other.workgroup, found.other.wave
+
+    assert {described(each) for each in done.findings} == {
+        ("store of LDS byte 0", 7, "load", 9, (0, 0, 0), None),
+        ("store of flag[0] of 2 elements", 11, "store", 11, (0, 0, 0), 1),
+        ("store of flag[1] of 2 elements", 15, "atomic store", 13, (0, 0, 0), 0),
+        ("atomic of flag[1] of 2 elements", 13, "store", 15, (0, 0, 0), 2),
+    }
+    text = "\n".join(line for each in done.findings for line in finding_lines(each, 32))
+    assert re.search(
+        r"races with the load at \S*k.cl:9, several waves of workgroup \(0, 0, 0\), pc 0x\w+ `ds_l", text
+    )
+    assert re.search(r"races with the atomic store at \S*k.cl:13, wave 0 of workgroup", text)
+
+
 @needs_compiler
 @pytest.mark.rest
 def test_cachecheck_finds_a_load_of_a_stale_line(tmp_path: Path) -> None:
@@ -190,6 +238,35 @@ def test_modes_are_sets_of_tools() -> None:
 def test_tool_reports_its_own_rules_only(tool: str) -> None:
     done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool])
     assert {each.rule for each in done.findings} == {rule for rule in RACY["full"] if RULES[rule].tool == tool}
+
+
+def test_race_in_json_has_the_other_access_and_its_wave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = tmp_path / "k.co", tmp_path / "r.json"
+    code.write_bytes(patched(NOP, NOP))
+    words = [
+        str(code),
+        "--kernel",
+        "reverse",
+        "--grid",
+        "2",
+        "--block",
+        "64",
+        "--device",
+        "sim",
+        "--tool",
+        "racecheck",
+    ]
+    arguments = ["--arg", "out=out:i32[128]", "--arg", "in=in:i32[128]:range", "--json", str(report)]
+    assert main([*words, *arguments]) == 1
+    (result,) = json.loads(report.read_text())["results"]
+    (found,) = result["measure"]["findings"]
+    other = found["other"]
+    assert found["instruction"].startswith("ds_store_b32") and found["wave"] == 1
+    assert other["instruction"].startswith("ds_load_b32") and other["pc"] > found["pc"]
+    assert (other["kind"], other["workgroup"], other["wave"]) == ("load", [0, 0, 0], 0)
+    assert "races with the load, wave 0 of workgroup (0, 0, 0), pc 0x" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,27 @@ class Told(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RacingPlace:
+    """The earlier access of a race. `kind`: load, store, atomic load or atomic store. `line`: FILE:LINE, "" if not
+    known. `workgroup`, `wave`: None if several made it."""
+
+    kind: str
+    pc: int
+    instruction: str
+    workgroup: tuple[int, int, int] | None
+    wave: int | None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FindingGroup:
     """Findings of one rule at one place, with the details of the first.
 
     `kernel`, `pc`, `instruction`: the code, else "", None, "". `error`: hardware would stop or fault. `count`: as
     reported by the device, which reports a few findings per instruction and launch, and the number of the others.
     Of the first finding: `workgroup` (x, y, z), `wave` in it, `lanes` as a bit mask, `address` of the first lane;
-    None and 0 if absent; `detail`, what is wrong. launching.located sets `tool`, `line` (FILE:LINE) and `access`
-    ("load of x[1000] of 1000 elements"); "" if they are not known.
+    None and 0 if absent; `detail`, what is wrong; `other`, the earlier access of a race. launching.located sets
+    `tool`, `line` (FILE:LINE) and `access` ("load of x[1000] of 1000 elements"); "" if they are not known.
     """
 
     rule: str
@@ -51,6 +64,7 @@ class FindingGroup:
     tool: str = ""
     line: str = ""
     access: str = ""
+    other: RacingPlace | None = None
 
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
@@ -91,4 +105,7 @@ def _group(findings: list[Told]) -> FindingGroup:
     if place is None:
         return FindingGroup(first.rule, count, first.sentence, error)
     where = (place.kernel, place.pc, place.instruction, place.group, place.wave, place.lanes, place.address)
-    return FindingGroup(first.rule, count, first.sentence, error, *where, place.detail)
+    other = place.other
+    if other is not None:
+        other = RacingPlace(other.kind, other.pc, other.instruction, other.group, other.wave)
+    return FindingGroup(first.rule, count, first.sentence, error, *where, place.detail, other=other)

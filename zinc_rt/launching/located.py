@@ -62,7 +62,10 @@ def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer,
     if group.pc is None:
         return found, ""
     known = image.kernels.get(kernel)
-    found = replace(found, line=image.line_at((known.entry_at if known is not None else 0) + group.pc))
+    entry = known.entry_at if known is not None else 0
+    found = replace(found, line=image.line_at(entry + group.pc))
+    if group.other is not None:
+        found = replace(found, other=replace(group.other, line=image.line_at(entry + group.other.pc)))
     if group.address is None:
         return found, ""
     kind = access_kind(group.instruction)
@@ -100,7 +103,7 @@ def plain_name(kernel: str) -> str:
 def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> list[str]:
     """Return the text of a finding: where and what is wrong, then the work-items and the instruction. `wave`: the
     wave size. `verbose` adds the device's own sentence, with the packet."""
-    from zinc_rt.sim.shader.checks.finding_text import lanes_text  # late: a card has no such findings
+    from zinc_rt.sim.shader.checks.finding_text import lanes_text, waves_text  # late: a card has no such findings
 
     kernel = plain_name(group.kernel)
     where = group.line or (f"{kernel}+{group.pc:#x}" if group.pc is not None else "")
@@ -118,6 +121,11 @@ def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> l
             parts.append(lanes_text(group.lanes, wave))
         parts.append(f"pc {group.pc:#x} `{group.instruction}`")
         lines.append("    " + ", ".join(parts))
+    if group.other is not None:
+        other = group.other
+        where = f" at {other.line}" if other.line else ""
+        waves = waves_text(other.wave, other.workgroup)
+        lines.append(f"    races with the {other.kind}{where}, {waves}, pc {other.pc:#x} `{other.instruction}`")
     if verbose:
         lines.append(f"    {group.first}")
     return lines

@@ -128,11 +128,23 @@ class HardwareQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherAccess:
+    """The earlier access of a race: load or store, `pc` and `instruction` as in CodePlace. `group` and `wave` are
+    None if several workgroups or waves made the access; `group` also if the device does not record it."""
+
+    kind: str
+    pc: int
+    instruction: str
+    group: tuple[int, int, int] | None = None
+    wave: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CodePlace:
     """A position in a kernel. `kernel` is the result of AddressSpace.describe for its first byte, `pc` a
     byte offset in it, `lanes` one bit per lane, `address` that of the first lane; None and "" if
     absent. `detail` is the part of the finding's sentence that says what is wrong; `count` is how many findings
-    the sentence counts."""
+    the sentence counts; `other`: of a race, the other access."""
 
     kernel: str
     pc: int
@@ -143,6 +155,7 @@ class CodePlace:
     address: int | None = None
     detail: str = ""
     count: int = 1
+    other: OtherAccess | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -495,6 +495,9 @@ def test_workgroups_storing_to_one_address_race() -> None:
     assert {each.rule for each in findings} == {"race"}
     assert findings[0].pc == pc_of(kernel, "global_store_b32") and findings[0].lanes == 1
     assert findings[0].address == va and "out" in findings[0].sentence
+    others = [each.place.other for each in findings if each.place.other is not None]
+    assert others and {(each.kind, each.pc, each.wave) for each in others} == {("store", findings[0].pc, 0)}
+    assert all(each.place.group != each.place.other.group for each in findings if each.place.other)
     for level, groups in (("full", 1), ("fast", 8)):
         device = EngineDevice(level=level)
         again = split(device.place(out))

@@ -25,7 +25,7 @@ from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
 from zinc_rt.sim.executions import KernelExecution, from_json
-from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, OtherAccess
 from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineOptions
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import HeldInterrupts
@@ -385,9 +385,9 @@ class SimClient:
 def _finding(row: dict[str, Any]) -> DeviceFinding:
     location, fault = row["place"], row.get("fault")
     if location is not None:
-        location = CodePlace(
-            **{**location, "group": tuple(location["group"]) if location["group"] is not None else None}
-        )
+        other = location.get("other")
+        other_access = OtherAccess(**_with_group(other)) if other else None
+        location = CodePlace(**{**_with_group(location), "other": other_access})
     return DeviceFinding(
         **{
             **row,
@@ -396,6 +396,10 @@ def _finding(row: dict[str, Any]) -> DeviceFinding:
             "fault": DevicePageFault(**fault) if fault else None,
         }
     )
+
+
+def _with_group(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "group": None if row["group"] is None else tuple(row["group"])}
 
 
 def _raise_errno(answer: wire.WireMessage) -> None:

@@ -267,6 +267,8 @@ u64 watch_hi
 ptr watch               # WATCH[watch_capacity]
 u32 watch_capacity
 u32 watch_count         # may exceed the capacity
+u64 race_entry          # of the last access that raced: the entry of the other access,
+u32 race_site           # and its site; bit 31: it reads
 u64 perturb_seed
 u64 vgpr_seed           # not 0: s_alloc_vgpr that asks for more fails now and then
 u32 defect_lane         # Checks.defect: results of this lane
@@ -289,7 +291,7 @@ u64 va_hi
 u64 delta               # host address - VA
 u64 shadow              # + VA / 4: the byte that says which of the dword's bytes are initialised
 u64 saved               # + VA / 4096: the byte that says whether the page has been saved (RangeFlag.SAVED)
-u64 races               # + VA / 4 * 16: the dword's RACE record (level full), 0: none
+u64 races               # + VA / 4 * RACE.size_bytes: the dword's RACE record (level full), 0: none
 u32 flags               # RangeFlag
 u32 index
 u32 stored              # serial of the last dispatch that stored to it (level full)
@@ -323,8 +325,10 @@ RACE = RecordLayout(
     """
 u64 stored              # who stored last, and who read since: races.py
 u64 read
+u32 stored_site         # the instructions of these: the first site of each
+u32 read_site
 """,
-    padded=16,
+    padded=8,
 )
 
 MEMORY_SITE = RecordLayout(
@@ -383,9 +387,13 @@ u32 group
 u32 end_pc              # of SITE_BARRIER: where the first of the ended waves ended
 u64 lanes
 u64 address             # of the first lane, 0 without
+u64 other_entry         # of a race: race_entry and race_site of the context
+u32 other_site
 """,
-    padded=32,
+    padded=16,
 )
+READS = 1 << 31
+"""In race_site: the other access is a load."""
 
 SITE_STATE = RecordLayout(
     """

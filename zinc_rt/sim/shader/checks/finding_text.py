@@ -10,9 +10,11 @@ import numpy as np
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.isa import Target, decode
 from zinc_rt.isa.control_flow import reading_of
-from zinc_rt.sim.interfaces import CodePlace
+from zinc_rt.sim.interfaces import CodePlace, OtherAccess
+from zinc_rt.sim.shader.checks.race_entry import racing_access
 from zinc_rt.sim.shader.layout import IN_LDS, SITE_BARRIER, Site, WaveAccess
 
+RACES = ("race", "lds-race", "lds-same-store")
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
 
 ACCESSES = {
@@ -94,7 +96,23 @@ class FindingText:
             return self._barrier(record)
         lanes, address = int(record["lanes"]), int(record["address"])
         is_address = address or site.text == IN_LDS
-        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address if is_address else None)
+        other = self._other(record, site) if site.rule in RACES else None
+        place = address if is_address else None
+        return self.at(site, int(record["wave"]), int(record["group"]), lanes, place, other)
+
+    def _other(self, record: np.void, site: Site) -> OtherAccess:
+        """Return the access with which that of a record races."""
+        in_lds = site.text == IN_LDS
+        found = racing_access(int(record["other_entry"]), int(record["other_site"]), lds=in_lds)
+        group = int(record["group"]) if in_lds else found.group
+        pc = self.sites[found.site].pc
+        return OtherAccess(
+            f"{'atomic ' if found.atomic else ''}{'load' if found.reads else 'store'}",
+            pc - self.entry,
+            text_at(self.code, pc, self.target, self.entry),
+            None if group is None else self._group(group),
+            found.wave,
+        )
 
     def _barrier(self, record: np.void) -> WaveFinding:
         """Describe the wave that signalled, and the waves that ended without a signal, with their positions."""
@@ -119,8 +137,16 @@ class FindingText:
         """Describe the position of the wave with that state header."""
         return self.at(site, int(header["wave_in_group"]), int(header["group"]))
 
-    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
-        """Format a position in one wave; `group` is the linear number."""
+    def at(
+        self,
+        site: Site,
+        wave: int,
+        group: int,
+        lanes: int = 0,
+        address: int | None = None,
+        other: OtherAccess | None = None,
+    ) -> WaveFinding:
+        """Format a position in one wave; `group` is the linear number. `other`: the other access of a race."""
         place = CodePlace(
             self.name,
             site.pc - self.entry,
@@ -130,8 +156,9 @@ class FindingText:
             lanes,
             address,
             self._detail(site, address),
+            other=other,
         )
-        return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address), place)
+        return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address, other), place)
 
     def _detail(self, site: Site, address: int | None) -> str:
         if address is not None and site.rule == "stale-line" and self.explain_stale is not None:
@@ -139,7 +166,9 @@ class FindingText:
             return self.explain_stale(address, scalar)
         return "; ".join(each for each in (RULES[site.rule].default_text, site.text) if each)
 
-    def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
+    def _sentence(
+        self, site: Site, wave: int, group: int, lanes: int, address: int | None, other: OtherAccess | None
+    ) -> str:
         parts = [f"{self.name}: {site.rule} at {self.instruction(site.pc)}"]
         text = self._detail(site, address)
         parts.append(f"wave {wave} of workgroup {self._group(group)}")
@@ -148,6 +177,9 @@ class FindingText:
         if address is not None:
             known = "" if site.text == IN_LDS else f" ({self.describe(address)})"
             parts.append(f"address 0x{address:x}{known}")
+        if other is not None:
+            code = f"pc {other.pc:#x} `{other.instruction}`"
+            parts.append(f"with the {other.kind} at {code}, {waves_text(other.wave, other.group)}")
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
     def _group(self, number: int) -> tuple[int, int, int]:
@@ -168,6 +200,13 @@ def group_id(number: int, groups: tuple[int, int, int], start: tuple[int, int, i
     """Return (x, y, z) of a workgroup from its linear number in the launch."""
     x, y, _ = groups
     return number % x + start[0], number // x % y + start[1], number // (x * y) + start[2]
+
+
+def waves_text(wave: int | None, group: tuple[int, int, int] | None) -> str:
+    """Describe the wave of an access that several may have made, e.g. wave 1 of workgroup (0, 0, 0)."""
+    if group is None:
+        return "several workgroups"
+    return f"{'several waves' if wave is None else f'wave {wave}'} of workgroup {group}"
 
 
 def lanes_text(lanes: int, wave: int) -> str:

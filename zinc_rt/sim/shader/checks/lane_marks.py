@@ -9,7 +9,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.reports import record_helper
-from zinc_rt.sim.shader.emit.values import I64
+from zinc_rt.sim.shader.emit.values import I32, I64
+from zinc_rt.sim.shader.layout import CONTEXT
+
+_OTHER = ("race_entry", "race_site")
 
 
 def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
@@ -20,10 +23,14 @@ def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
 
 
 class Marks:
-    """Lanes that violated a rule and the address of the first, for `count` rules."""
+    """Lanes that violated a rule and the address of the first, for `count` rules. `races`: rules whose first
+    violation is reported with the other access, which the context has at the mark."""
 
-    def __init__(self, b: CodeBuilder, count: int) -> None:
-        self.b = b
+    def __init__(
+        self, b: CodeBuilder, count: int, context: ir.Value | None = None, races: Sequence[int] = ()
+    ) -> None:
+        self.b, self.context = b, context
+        self._others = {rule: (b.local(I64, 0), b.local(I32, 0)) for rule in races}
         self._lanes = [b.local(I64, 0) for _ in range(count)]
         self._first = [b.local(I64, 0) for _ in range(count)]
 
@@ -32,6 +39,10 @@ class Marks:
         b = self.b
         none = b.equal(b.load(self._lanes[rule], typ=I64), 0)
         b.store(b.select(none, address, b.load(self._first[rule], typ=I64)), self._first[rule])
+        if rule in self._others:
+            for place, field, of in zip(self._others[rule], _OTHER, (I64, I32), strict=True):
+                known = b.load(place, typ=of)
+                b.store(b.select(none, b.get(self.context, CONTEXT, field), known), place)
         b.set_bit(self._lanes[rule], lane)
 
     def any(self, rule: int) -> ir.Value:
@@ -52,4 +63,7 @@ class Marks:
         for rule in range(len(self._lanes)):
             with b.if_then(self.any(rule), likely=False):
                 lanes = I64(0) if scalar else self.lanes(rule)
+                if rule in self._others:
+                    for place, field, of in zip(self._others[rule], _OTHER, (I64, I32), strict=True):
+                        b.put(context, CONTEXT, field, b.load(place, typ=of))
                 b.call(record, [state, context, b.add(site, rule), lanes, self.first(rule)])

@@ -13,22 +13,18 @@ beyond the compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads a
 SCOPE_SE, of agent scope SCOPE_DEV; plain ones have none). Accesses are compared by byte, so accesses to different
 bytes of a dword do not race.
 
-An entry has 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10; then for LDS epoch + 1, for global memory
-epoch 23:11, workgroup 47:24, dispatch 63:48.
+race_entry.py has the fields of an entry.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.sim.shader.checks.race_entry import ATOMIC, EPOCH, EVERY_GROUP, GROUP, MANY, SERIAL, SITE_BITS, WAVE
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
-from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, STATE, WaveAccess
+from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, READS, STATE, WaveAccess
 
-MANY = 63
-_WAVE, _ATOMIC, _EPOCH = 4, 10, 11
-_GROUP, _SERIAL = 24, 48
-_EVERY_GROUP = (1 << 24) - 1
 RETURNS = 1 << 28  # flag next to the number of the first rule's site: the atomic returns the old value
 SCOPED = 1 << 29  # an access of a scope that the first cache has not
 SYNCHRONISING = 1 << 31  # an access of device or system scope
@@ -82,9 +78,17 @@ class _Check:
     """A check of one access against the records of the dwords it touches."""
 
     def __init__(
-        self, b: CodeBuilder, state: ir.Value, kind: ir.Value, said: ir.Value, mine: ir.Value, wave: ir.Value
+        self,
+        b: CodeBuilder,
+        where: tuple[ir.Value, ir.Value],
+        kind: ir.Value,
+        said: ir.Value,
+        mine: ir.Value,
+        wave: ir.Value,
     ) -> None:
-        self.b, self.state, self.mine, self.wave = b, state, mine, wave
+        self.b, self.mine, self.wave = b, mine, wave
+        self.state, self.context = where
+        self.site = b.and_(said, SITE_BITS)
         self.reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
         changes = b.equal(kind, WaveAccess.ATOMIC)
         self.atomic = b.or_(changes, b.has(said, SCOPED))
@@ -95,13 +99,13 @@ class _Check:
         return self.b.and_(self.b.and_(entry, mask), 15)
 
     def wave_of(self, entry: ir.Value) -> ir.Value:
-        return self.b.and_(self.b.lshr(entry, _WAVE), 63)
+        return self.b.and_(self.b.lshr(entry, WAVE), 63)
 
     def current(self, entry: ir.Value) -> ir.Value:
         """Return i1: the entry has the same dispatch, workgroup and epoch as `mine`, whatever its wave, bytes and
         atomic bit.
         """
-        shift = I64(_EPOCH)
+        shift = I64(EPOCH)
         return self.b.equal(self.b.lshr(entry, shift), self.b.lshr(self.mine, shift))
 
     def beside(self, entry: ir.Value) -> ir.Value:
@@ -116,29 +120,34 @@ class _Check:
     def see(self, stored: ir.Value, touched: ir.Value) -> None:
         """Record the wave whose atomic store an atomic access reads."""
         b = self.b
-        with b.if_then(b.all(self.sees, touched, self.beside(stored), b.has(stored, 1 << _ATOMIC))):
+        with b.if_then(b.all(self.sees, touched, self.beside(stored), b.has(stored, 1 << ATOMIC))):
             wave = self.wave_of(stored)
             seen = b.select(b.equal(wave, MANY), I64(-1), b.shl(I64(1), wave))
             b.put(self.state, STATE, "waves_seen", b.or_(b.get(self.state, STATE, "waves_seen"), seen))
 
     def many(self, entry: ir.Value) -> ir.Value:
         """Return the entry with its wave set to MANY."""
-        return self.b.or_(entry, MANY << _WAVE)
+        return self.b.or_(entry, MANY << WAVE)
 
     def dword(self, record: ir.Value, mask: ir.Value) -> None:
         b = self.b
         stored, read = b.get(record, RACE, "stored"), b.get(record, RACE, "read")
-        atomic_bit = I64(1 << _ATOMIC)
-        both_atomic = b.and_(self.atomic, b.has(stored, 1 << _ATOMIC))
+        atomic_bit = I64(1 << ATOMIC)
+        both_atomic = b.and_(self.atomic, b.has(stored, 1 << ATOMIC))
         by_others, read_by_others = self.unordered(stored), self.unordered(read)
         touched = b.unequal(self.overlap(stored, mask), 0)
         self.see(stored, touched)
         flag = b.select(self.atomic, atomic_bit, 0)
-        also_atomic = b.or_(I64(~(1 << _ATOMIC)), flag)  # one plain access makes it plain
+        also_atomic = b.or_(I64(~(1 << ATOMIC)), flag)  # one plain access makes it plain
         with_store = b.all(by_others, touched, b.not_(both_atomic))
         read_touched = b.unequal(self.overlap(read, mask), 0)
-        read_atomically = b.and_(self.atomic, b.has(read, 1 << _ATOMIC))
+        read_atomically = b.and_(self.atomic, b.has(read, 1 << ATOMIC))
         with_read = b.all(read_by_others, read_touched, b.not_(self.reads), b.not_(read_atomically))
+        with b.if_then(b.or_(with_store, with_read), likely=False):
+            site = b.or_(b.get(record, RACE, "read_site"), I32(READS - (1 << 32)))
+            site = b.select(with_store, b.get(record, RACE, "stored_site"), site)
+            b.put(self.context, CONTEXT, "race_entry", b.select(with_store, stored, read))
+            b.put(self.context, CONTEXT, "race_site", site)
         b.store(b.any(b.load(self.race, typ=I1), with_store, with_read), self.race)
         b.store(b.or_(b.load(self.with_reads, typ=I1), with_read), self.with_reads)
         with b.if_else(self.reads) as (yes, no):
@@ -164,9 +173,10 @@ class _Check:
         """
         with self.b.if_then(self.b.unequal(now, before)):
             self.b.put(record, RACE, name, now)
+            self.b.put(record, RACE, f"{name}_site", self.site)
 
     def each(self, at: ir.Value, size: ir.Value, records: ir.Value) -> None:
-        """Check each dword. The RACE record of a dword is at `records` + dword number * 16."""
+        """Check each dword. The RACE record of a dword is at `records` + dword number * RACE.size_bytes."""
         b = self.b
         end = b.add(at, size)
         first = b.lshr(at, 2)
@@ -190,10 +200,10 @@ def _build_lds(function: ir.Function) -> None:
     state, context, at, size, kind, said = function.args
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
     epoch = b.add(_epoch(b, state, context), 1)
-    mine = b.or_(b.shl(epoch, _EPOCH), b.shl(wave, _WAVE))
+    mine = b.or_(b.shl(epoch, EPOCH), b.shl(wave, WAVE))
     dwords = b.lshr(b.zext(b.add(b.get(state, STATE, "lds_bytes"), 3), I64), 2)
     records = b.add(b.get(state, STATE, "lds_shadow"), dwords)
-    check = _Check(b, state, kind, said, mine, wave)
+    check = _Check(b, (state, context), kind, said, mine, wave)
     check.each(at, size, records)
     kind_of_race = b.select(b.load(check.with_reads, typ=I1), I32(WITH_READS), I32(WITH_STORES))
     b.ret(b.select(b.load(check.race, typ=I1), kind_of_race, I32(NO_RACE)))
@@ -206,14 +216,14 @@ class _GlobalCheck(_Check):
     def __init__(
         self,
         b: CodeBuilder,
-        state: ir.Value,
+        where: tuple[ir.Value, ir.Value],
         kind: ir.Value,
         said: ir.Value,
         mine: ir.Value,
         wave: ir.Value,
         trusted: ir.Value,
     ) -> None:
-        super().__init__(b, state, kind, said, mine, wave)
+        super().__init__(b, where, kind, said, mine, wave)
         self.trusted = trusted
 
     def _same(self, entry: ir.Value, shift: int, bits: int) -> ir.Value:
@@ -222,16 +232,16 @@ class _GlobalCheck(_Check):
 
     def unordered(self, entry: ir.Value) -> ir.Value:
         b = self.b
-        elsewhere = b.all(b.not_(self._same(entry, _GROUP, 24)), b.not_(self.trusted))
-        return b.all(self._same(entry, _SERIAL, 16), b.any(elsewhere, super().unordered(entry)))
+        elsewhere = b.all(b.not_(self._same(entry, GROUP, 24)), b.not_(self.trusted))
+        return b.all(self._same(entry, SERIAL, 16), b.any(elsewhere, super().unordered(entry)))
 
     def many(self, entry: ir.Value) -> ir.Value:
         """Return the entry marked as several waves, and as several workgroups if this wave is in a different
         one.
         """
         b = self.b
-        elsewhere = b.or_(entry, MANY << _WAVE | _EVERY_GROUP << _GROUP)
-        return b.select(self._same(entry, _GROUP, 24), super().many(entry), elsewhere)
+        elsewhere = b.or_(entry, MANY << WAVE | EVERY_GROUP << GROUP)
+        return b.select(self._same(entry, GROUP, 24), super().many(entry), elsewhere)
 
 
 def _build_global(function: ir.Function) -> None:
@@ -247,14 +257,14 @@ def _build_global(function: ir.Function) -> None:
     with b.if_then(b.equal(records, 0)):
         b.ret(I1(0))
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
-    group = b.and_(b.zext(b.get(state, STATE, "group"), I64), _EVERY_GROUP)
-    epoch = b.and_(_epoch(b, state, context), (1 << _GROUP - _EPOCH) - 1)
-    mine = b.shl(b.and_(b.zext(serial, I64), 0xFFFF), _SERIAL)
-    for value, shift in ((group, _GROUP), (epoch, _EPOCH), (wave, _WAVE)):
+    group = b.and_(b.zext(b.get(state, STATE, "group"), I64), EVERY_GROUP)
+    epoch = b.and_(_epoch(b, state, context), (1 << GROUP - EPOCH) - 1)
+    mine = b.shl(b.and_(b.zext(serial, I64), 0xFFFF), SERIAL)
+    for value, shift in ((group, GROUP), (epoch, EPOCH), (wave, WAVE)):
         mine = b.or_(mine, b.shl(value, shift))
     acquired = b.unequal(b.get(state, STATE, "acquired"), 0)
     trusted = b.or_(acquired, b.has(said, SYNCHRONISING))
-    check = _GlobalCheck(b, state, kind, said, mine, wave, trusted)
+    check = _GlobalCheck(b, (state, context), kind, said, mine, wave, trusted)
     check.each(va, size, records)
     b.ret(b.load(check.race, typ=I1))
     b.done()

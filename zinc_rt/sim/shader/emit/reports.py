@@ -127,6 +127,8 @@ def _build(function: ir.Function) -> None:
         with b.if_then(b.below(at, b.get(context, CONTEXT, "findings_capacity"))):
             record = element(b.get(context, CONTEXT, "findings"), FINDING, at)
             values = {"site": site, "wave": wave, "group": group, "lanes": lanes, "address": address}
+            for name in ("entry", "site"):
+                values[f"other_{name}"] = b.get(context, CONTEXT, f"race_{name}")
             for name, value in values.items():
                 b.put(record, FINDING, name, value)
     b.ret_void()

@@ -48,7 +48,7 @@ class LaneAccesses:
         scalar = kind is WaveAccess.SCALAR_READ
         self.cache = self.b.get(self.context, CONTEXT, "scalar_cache" if scalar else "vector_cache")
         self.find, self.refill = lookup.find(self.b), lookup.refill(self.b, e.checks)
-        self.marks = Marks(self.b, len(RULES))
+        self.marks = Marks(self.b, len(RULES), self.context, (RACE,) if e.checks.full else ())
         self._faults = Marks(self.b, 1)
 
     def _addresses(self, base: ir.Value, offsets: ir.Value) -> ir.Value:

@@ -54,7 +54,7 @@ class _Lds:
         self.base = b.get(self.state, STATE, "lds_base")
         self.shadow = b.get(self.state, STATE, "lds_shadow")
         self.limit = b.zext(b.get(self.state, STATE, "lds_bytes"), I64)
-        self.marks = Marks(b, len(RULES))
+        self.marks = Marks(b, len(RULES), self.context, (RACE, SAME_STORE) if e.checks.full else ())
 
     def _finish(self) -> None:
         if self.checks.fast:
