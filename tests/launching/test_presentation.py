@@ -247,8 +247,8 @@ def test_race_in_json_has_the_other_access_and_its_wave(
         str(code),
         *["--kernel", "reverse", "--grid", "2", "--block", "64", "--device", "sim", "--tool", "racecheck"],
     ]
-    arguments = ["--arg", "out=out:i32[128]", "--arg", "in=in:i32[128]:range", "--json", str(report)]
-    assert main([*words, *arguments]) == 1
+    arguments = ["--tool", "racecheck", "--arg", "out=out:i32[128]", "--arg", "in=in:i32[128]:range"]
+    assert main([*words, *arguments, "--json", str(report)]) == 1
     (result,) = json.loads(report.read_text())["results"]
     found = next(each for each in result["measure"]["findings"] if each["instruction"].startswith("ds_store"))
     other = found["other"]

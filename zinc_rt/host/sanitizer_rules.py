@@ -229,7 +229,8 @@ _ROWS = (
         advice="beyond the allocation: the container declares too little LDS, or the address is wrong",
         kernel_at_fault=True),
     _wave("lds-race", RACECHECK,
-        "unordered accesses of two waves of a workgroup to the same byte of LDS, at least one a store",
+        "unordered accesses of two waves of a workgroup to the same byte of LDS, at least one a store; reports "
+        "both accesses",
         says="waves that share LDS order their accesses with barriers", level="full", doc="shader-memory.md#rules",
         kernel_at_fault=True),
     _wave("lds-same-store", RACECHECK,
@@ -265,7 +266,8 @@ _ROWS = (
         where="amdkfd evicts the process's queues and reports the page (kfd_events.c); the rest is not a "
               "claim about hardware", severity=Severity.ERROR, level="off",
         doc="hang.md#page-faults-what-silicon-tells-and-what-only-the-simulated-device-knows"),
-    _wave("race", RACECHECK, "unordered accesses of two waves to the same byte, at least one a store",
+    _wave("race", RACECHECK,
+        "unordered accesses of two waves to the same byte, at least one a store; reports both accesses",
         says="workgroups that share memory order their accesses with scopes and fences",
         where="LLVM AMDGPUUsage, memory model for gfx12", level="full", doc="shader-memory.md#rules",
         kernel_at_fault=True),
