@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from zinc_rt.isa.target import DEFAULT_ARCH, default_target
 from zinc_rt.kernels.line_table import line_rows
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.sources import hash_sources, read_source, with_includes
+from zinc_rt.kernels.true16 import REAL, names_halves
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / default_target().kernels
@@ -109,24 +111,30 @@ def _clang(source: Source) -> bytes:
     path, files = source.path, _files(source.path)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        halves = False
         for number, file in enumerate(files, 1):
-            marked = _mark_source(read_source(file).decode("utf-8", "replace"), number)
+            text = read_source(file).decode("utf-8", "replace")
+            halves |= names_halves(text)
+            marked = _mark_source(text, number)
             if number == 1:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation
             (folder / file.name).write_text(marked, encoding="utf-8")
-        result, built = _run(source.arch, folder / path.name, [folder], folder / "kernel.o")
+        flags = REAL if halves else ()
+        result, built = run_assembler(source.arch, folder / path.name, [folder], folder / "kernel.o", flags)
         if built is not None:
             return built
         plain = folder / f"{source.name}.plain.s"  # for the offsets in its words
         plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
-        result, _ = _run(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o")
+        result, _ = run_assembler(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o", flags)
         raise InputError(f"{path}: the assembler rejected it\n{result.strip()}")
 
 
-def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
+def run_assembler(
+    arch: str, path: Path, includes: list[Path], output: Path, flags: Sequence[str] = ()
+) -> tuple[str, bytes | None]:
     """Run the assembler. Return its messages, and the object unless it refused the source."""
-    command = [*zig_command(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g"]
+    command = [*zig_command(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g", *flags]
     for folder in includes:
         command += ["-I", str(folder)]
     command += ["-c", str(path), "-o", str(output)]

@@ -84,6 +84,7 @@ def compile_source(path: Path, arch: str = DEFAULT_ARCH, flags: Sequence[str] = 
     """
     from zinc_rt.kernels.assemble import assemble, sources_of
     from zinc_rt.kernels.sources import read_source
+    from zinc_rt.kernels.true16 import REAL, names_halves
 
     text = read_source(path)
     if path.suffix == ASSEMBLY and _CONTAINER.search(text):
@@ -101,7 +102,8 @@ def compile_source(path: Path, arch: str = DEFAULT_ARCH, flags: Sequence[str] = 
             next="pip install 'zinc-rt[asm]'",
         )
     with tempfile.TemporaryDirectory() as name:
-        return _compile(toolchain, path, Path(name), arch, flags)
+        halves = path.suffix == ASSEMBLY and names_halves(text.decode("utf-8", "replace"))
+        return _compile(toolchain, path, Path(name), arch, (*flags, *(REAL if halves else ())))
 
 
 def _compile(toolchain: Toolchain, path: Path, folder: Path, arch: str, flags: Sequence[str]) -> bytes:
