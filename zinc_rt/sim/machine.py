@@ -91,7 +91,8 @@ def _engine(
         consulted=consulted,
         caches=model.cache_seed,
         defect=defect,
-        vgpr_seed=0 if model.options.reorder is None else model.options.reorder + 1,
+        vgpr_seed=model.order_seed,
+        order_seed=model.order_seed,
         debugger=debugger,
     )
 

@@ -26,11 +26,11 @@ class MachineOptions:
     `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM), "direct" (one), or "caches"
     ("bar", and waves load through caches whose lines become stale; slow). `time_scale` shortens the
     driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, which exposes
-    missing barriers, and selects the lines that caches keep. `sanitizer`: off, fast, full. `perturb`: a
-    seed that changes results of inexact instructions by up to one ULP, 0 for none. `threads`: None for all
-    cores. `profile`: count instructions and bytes. `facts`: a file of sim.facts that this machine follows;
-    `force_facts` accepts any such file. `flip`: rows of facts.yaml to negate, in addition to
-    zinc_rt.host.facts.flipped.
+    missing barriers, runs workgroups and waves in another order, and selects the lines that caches keep.
+    `sanitizer`: off, fast, full. `perturb`: a seed that changes results of inexact instructions by up to one
+    ULP, 0 for none. `threads`: None for all cores. `profile`: count instructions and bytes. `facts`: a file
+    of sim.facts that this machine follows; `force_facts` accepts any such file. `flip`: rows of facts.yaml to
+    negate, in addition to zinc_rt.host.facts.flipped.
     """
 
     chip: str = "r9700"
@@ -84,6 +84,11 @@ class MachineModel:
     def cache_seed(self) -> int | None:
         """Return the seed that selects the lines that caches keep, or None if waves have no caches."""
         return self.options.reorder or 0 if self.options.coherence == "caches" else None
+
+    @property
+    def order_seed(self) -> int:
+        """Return the seed that decides the order of workgroups and waves, 0 for the usual one."""
+        return 0 if self.options.reorder is None else self.options.reorder + 1
 
     @property
     def perturb(self) -> int:

@@ -36,6 +36,7 @@ from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader.run.engine import GfxEngine
+from zinc_rt.sim.shader.run.launch_run import group_order
 from zinc_rt.sim.shader_engine import ShaderDispatch
 
 UNMAPPED = 0x6000_0000_0000
@@ -291,6 +292,36 @@ def test_executions_and_accessed_buffers_of_a_kernel_are_counted_on_request() ->
         assert sum(each.end - each.start for each in run.code) == len(REVERSE)
         assert [each.ranges for each in run.accesses] == [((va, va + 512),)]
         assert driver.executions() == []
+
+
+# lane 0: v_lshl_add_u32 v3, ttmp9, 2, wave; global_atomic_add_u32 v2, v0, 1, s[0:1]; appends v3 at out[1 + v2]
+APPEND = code(
+    "32080085 befe0081 7e000280 7e020281 7e060275 d6460003 04110503 ee0d4000 00900002 "
+    "00000000 bfc00000 30040482 ee068000 01800000 00000402 bfb00000 "
+)
+
+
+def test_reorder_runs_workgroups_and_waves_in_another_order() -> None:
+    orders = {}
+    for seed in (None, 0, 0, 7):
+        with machine(reorder=seed, threads=1) as owner, stage(owner) as s:
+            va, out = s.buffer()
+            out[:33] = 0
+            s.run(s.load(APPEND), halves(va), groups=(8, 1, 1), threads=(128, 1, 1))
+            order = tuple(out[1:33].tolist())
+            assert orders.setdefault(seed, order) == order and sorted(order) == list(range(32))
+    assert orders[None] == tuple(range(32)) and len(set(orders.values())) == 3
+    waves = [orders[7][at : at + 4] for at in range(0, 32, 4)]
+    assert all(len({each // 4 for each in group}) == 1 for group in waves), "a workgroup at a time"
+    assert len({group[0] % 4 for group in waves}) > 1, "not always the same wave first"
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 97, 1000])
+def test_order_of_workgroups_is_a_permutation(count: int) -> None:
+    assert group_order(count, 0) == (1, 0)
+    for seed in range(1, 30):
+        step, first = group_order(count, seed)
+        assert {(number * step + first) % count for number in range(count)} == set(range(count))
 
 
 def test_wave_stores_to_vram_reach_the_host_at_a_write_back() -> None:

@@ -187,7 +187,10 @@ def parser() -> argparse.ArgumentParser:
         help="factor for the driver's time-outs; 0.1 shortens them",
     )
     parser.add_argument(
-        "--reorder", type=int, metavar="SEED", help="complete concurrent work in a random order with this seed"
+        "--reorder",
+        type=int,
+        metavar="SEED",
+        help="complete concurrent work, and run workgroups and waves, in a random order with this seed",
     )
     parser.add_argument(
         "--sanitizer",

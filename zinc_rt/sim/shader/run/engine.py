@@ -118,7 +118,8 @@ class GfxEngine:
 
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` returns whether
     an injected crash is due; `record` is the crash record. `consulted` records coverage. `vgpr_seed`: if not 0,
-    s_alloc_vgpr fails at times. `defect`: of the vector ALU.
+    s_alloc_vgpr fails at times. `order_seed`: if not 0, decides the order of workgroups and waves.
+    `defect`: of the vector ALU.
     `caches`: a seed; loads of waves then go through caches that retain lines
     (line_caches.py), and waves run sequentially. `debugger` stops the waves, which then run sequentially too.
     """
@@ -139,6 +140,7 @@ class GfxEngine:
         consulted: Consulted | None = None,
         caches: int | None = None,
         vgpr_seed: int = 0,
+        order_seed: int = 0,
         defect: LaneDefect | None = None,
         debugger: WaveDebugger | None = None,
     ) -> None:
@@ -155,7 +157,7 @@ class GfxEngine:
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = CompiledKernels(quick=True) if kernels is None else kernels
         self._seed = perturb
-        self._cache_seed, self._vgpr_seed = caches, vgpr_seed
+        self._cache_seed, self._vgpr_seed, self._order_seed = caches, vgpr_seed, order_seed
         sequential = caches is not None or debugger is not None
         self._wave_threads = WaveThreads(1 if sequential else threads or len(os.sched_getaffinity(0)))
         self._crashes, self._record, self._consulted = crashes, record, consulted
@@ -393,6 +395,7 @@ class GfxEngine:
             mode=launch.mode,
             seed=self._seed,
             vgpr_seed=self._vgpr_seed,
+            order_seed=self._order_seed,
             defect=self._defect,
             debugger=self._debugger,
         )

@@ -37,6 +37,8 @@ from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
 
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
+ORDERED_FUEL = 1 << 12  # the most where order_seed decides
+MIX = 0x9E3779B97F4A7C15
 WAVE_FUEL = 64  # cost of running a wave, so that a grid of empty waves also runs out of fuel
 SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
 
@@ -61,6 +63,9 @@ u32 scratch_wave_bytes  # of one wave, with the shadow behind it
 u32 ids_x_mask          # of ttmp9: 0 where workgroup ids are not enabled and come out as 0
 u32 ids_yz_mask         # of ttmp7
 u32 places_count
+u64 group_step          # the workgroup taken as number n is (n * group_step + group_first) % count
+u64 group_first
+u64 order_seed          # not 0: decides the order and the length of the turns of a workgroup's waves
 u32 first_cache         # with caches: is added to workgroup numbers where they come to one
 u32 wgp_mode            # 1: a workgroup's waves are on both compute units of its processor
 u64 vector_caches       # of CACHE_PROCESSORS workgroup processors, one a compute unit; 0: none
@@ -169,9 +174,18 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
     states, state_bytes, waves = slot.states, job.state_bytes.to(I64), slot.waves
     place, entry = slot.hw_id1, b.inttoptr(job.wave.ir, WAVE_FUNCTION.as_pointer())
     result = b.variable(I32, 0)
+    seed, number = job.order_seed, b.variable(I64, slot.group.to(I64) << 32)
     with b.loop() as rounds:
         live, moved = b.variable(I32, 0), b.variable(I1, False)
-        with b.count(waves) as (index, turns):
+        first, slice_fuel = b.variable(I32, 0), b.variable(I64, SLICE_FUEL)
+        with b.if_(seed != 0, likely=False):
+            number.value = number.value + 1
+            mixed = (seed + number.value) * MIX
+            mixed = (mixed + (mixed >> 29)) * MIX
+            first.value = (mixed >> 33).to(I32) % waves
+            slice_fuel.value = (mixed >> 20 & ORDERED_FUEL - 1) + 1
+        with b.count(waves) as (turn, turns):
+            index = (turn + first.value) % waves
             state = b.record(STATE, states + index.to(I64) * state_bytes)
             status = state.status
             turns.continue_if(status == Status.DONE)
@@ -181,7 +195,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
 
             # its turn, with a share of the fuel
             fuel = context.fuel
-            share = b.least(fuel, SLICE_FUEL)
+            share = b.least(fuel, slice_fuel.value)
             context.fuel = share
             context.hw_id1 = place | (index & SIMDS - 1) << SIMD_SHIFT | index // SIMDS
             with b.if_(job.vector_caches != 0, likely=False):
@@ -304,7 +318,7 @@ def _run_groups(module: ir.Module, wave: int) -> None:
             number = b.fetch_add(job, "next", 1)
             with b.if_(number >= job.count):
                 b.give(Stop.DONE)
-            b.invoke(start, job, slot, number.to(I32))
+            b.invoke(start, job, slot, ((number * job.group_step + job.group_first) % job.count).to(I32))
         outcome = b.invoke(run, job, context, slot)
         with b.if_(outcome != Stop.DONE):
             with b.if_(outcome > Stop.FUEL):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 from queue import SimpleQueue
 
 import numpy as np
@@ -158,6 +160,18 @@ _STOPS = {int(stop): stop for stop in Stop}
 _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
+def group_order(count: int, seed: int) -> tuple[int, int]:
+    """Return (step, first) of a permutation of the workgroups, number n is (n * step + first) % count; the usual
+    order without a seed."""
+    if not seed or count < 2:
+        return 1, 0
+    choices = random.Random(seed)
+    step = choices.randrange(1, count)
+    while gcd(step, count) != 1:
+        step = choices.randrange(1, count)
+    return step, choices.randrange(count)
+
+
 class WaveThreads:
     """Threads for large launches; created on first use and ended with this object."""
 
@@ -226,11 +240,13 @@ class LaunchRun:
         seed: int = 0,
         traced: int = 0,
         vgpr_seed: int = 0,
+        order_seed: int = 0,
         defect: LaneDefect | None = None,
         debugger: WaveDebugger | None = None,
     ) -> None:
         """Create a launch. `traced`: number of the wave to trace, if the kernel is compiled with trace.
-        `vgpr_seed`: if not 0, s_alloc_vgpr fails at times. `debugger`: of a kernel that is compiled with debug.
+        `vgpr_seed`: if not 0, s_alloc_vgpr fails at times. `order_seed`: if not 0, it decides the order of
+        workgroups, and of the turns of their waves. `debugger`: of a kernel that is compiled with debug.
         """
         self._traced, self._debugger = traced, debugger
         self.kernel, self.launch = kernel, launch
@@ -248,6 +264,8 @@ class LaunchRun:
         for axis, name in enumerate("xyz"):
             job[f"groups_{name}"], job[f"start_{name}"] = launch.groups[axis], launch.start[axis]
         job["count"] = launch.group_count
+        job["group_step"], job["group_first"] = group_order(launch.group_count, order_seed)
+        job["order_seed"] = order_seed
         job["lds_bytes"] = launch.lds_bytes
         job["lds_shadow_bytes"] = self._shadow_bytes
         job["lds_fill"] = LDS_FILL
