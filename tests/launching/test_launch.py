@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import multiprocessing
 import re
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,25 +101,73 @@ def test_second_launch_has_its_own_sanitizer_mode() -> None:
     assert rules_of(sanitizer="full") == RACY["full"]
 
 
+# Options that reach the device or the checks, with values other than the default, and the rules that they find
+DEVICE_OPTIONS: dict[str, list[tuple[Any, set[str]]]] = {
+    "sanitizer": [("off", RACY["off"]), ("fast", RACY["fast"])],
+    "tools": [(["racecheck"], {"lds-race"}), (["memcheck"], set())],
+    "coherence": [("caches", RACY["full"]), ("direct", RACY["full"])],
+    "reorder": [(3, RACY["full"])],
+    "perturb": [(5, RACY["full"])],
+    "queue": [("aql", RACY["full"])],
+    "times": [(2, RACY["full"])],
+}
+# Those that say what is launched, or how long to wait for it
+OF_ONE_LAUNCH = {
+    "code", "kernel", "grid", "block", "args", "device", "timeout_seconds", "lds_bytes", "arch", "flags",
+}  # fmt: skip
+
+
+def in_pairs(count: int) -> list[int]:
+    """Return numbers below `count`, each ordered pair of them next to each other once."""
+    order = []
+    for first in range(count):
+        order.append(first)
+        for second in range(first + 1, count):
+            order += [first, second]
+    order.append(order[0])
+    assert len(set(itertools.pairwise(order))) == count**2
+    return order
+
+
+def launched(**options: Any) -> tuple[Any, ...]:
+    """Return what a launch of the code without its barrier says, apart from times and addresses."""
+    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
+    findings = sorted((each.rule, each.pc, each.count, each.wave, each.lanes) for each in done.findings)
+    return findings, done.outputs["out"].tobytes(), done.executed, len(done.seconds)
+
+
+def test_every_option_of_launch_is_in_the_test_of_pairs() -> None:
+    assert inspect.signature(zinc_rt.launch).parameters.keys() == DEVICE_OPTIONS.keys() | OF_ONE_LAUNCH
+
+
 @pytest.mark.rest
 def test_every_pair_of_options_runs_each_as_alone() -> None:
     """One process, in an order with each ordered pair of options next to each other."""
-    options = [
+    options: list[tuple[dict[str, Any], set[str]]] = [
         ({"sanitizer": "off"}, RACY["off"]),
         ({"sanitizer": "fast"}, RACY["fast"]),
         ({"sanitizer": "full"}, RACY["full"]),
         ({"sanitizer": "fast", "coherence": "caches"}, RACY["fast"]),
     ]
-    order = []
-    for first in range(len(options)):
-        order.append(first)
-        for second in range(first + 1, len(options)):
-            order += [first, second]
-    order.append(order[0])
-    assert len(set(itertools.pairwise(order))) == len(options) ** 2
-    for index in order:
+    for index in in_pairs(len(options)):
         given, rules = options[index]
         assert rules_of(**given) == rules, given
+
+
+@pytest.mark.slow
+def test_every_pair_of_all_options_gives_the_same_as_alone() -> None:
+    """Findings, outputs and executed instructions, which a process of its own gives for each."""
+    options: list[dict[str, Any]] = [{}]
+    options += [{name: value} for name, rows in DEVICE_OPTIONS.items() for value, _ in rows]
+    expected = [RACY["full"], *(rules for rows in DEVICE_OPTIONS.values() for _, rules in rows)]
+    context = multiprocessing.get_context("spawn")
+    alone = []
+    for each in options:
+        with ProcessPoolExecutor(1, mp_context=context) as process:
+            alone.append(process.submit(launched, **each).result())
+    assert [{rule for rule, *_ in findings} for findings, *_ in alone] == expected
+    for index in in_pairs(len(options)):
+        assert launched(**options[index]) == alone[index], options[index]
 
 
 @pytest.mark.rest

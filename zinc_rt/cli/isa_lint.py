@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.kernel_input import KernelInput, add_files, read_kernels
@@ -46,7 +47,7 @@ def _lint(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.errors import InputError
     from zinc_rt.host.files import check_writable
     from zinc_rt.isa.lint import RULES, lint
-    from zinc_rt.kernels.remarks import is_remark
+    from zinc_rt.kernels.remarks import without_remarks
 
     check_writable(report=arguments.json)
     out = output_stream(arguments)
@@ -57,13 +58,12 @@ def _lint(arguments: argparse.Namespace) -> int:
         all_findings = lint(
             kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel
         )
-        remarked = [finding for finding in all_findings if is_remark(finding.rule, kernel.compiler)]
-        unexplained = [finding for finding in all_findings if finding not in remarked]
-        for finding in all_findings if arguments.remarks else unexplained:
-            words = f"{'remark: ' if finding in remarked else ''}{printable(finding.sentence())}"
+        counted, of_compiler = without_remarks(all_findings, kernel.compiler)
+        for finding in all_findings if arguments.remarks else counted:
+            words = f"{'remark: ' if finding in of_compiler else ''}{printable(finding.sentence())}"
             terminal.show(f"{printable(kernel.name)} {words}{_location(kernel, finding.pc)}", out=out)
-        _add_result(report, kernel, unexplained, remarked)
-        bad, findings, remarks = bad + bool(unexplained), findings + len(unexplained), remarks + len(remarked)
+        _add_result(report, kernel, counted, of_compiler)
+        bad, findings, remarks = bad + bool(counted), findings + len(counted), remarks + len(of_compiler)
     if not report.results:
         raise InputError(
             "these files contain no kernel", next="use a code object with symbols, or pass bare code with --hex"
@@ -103,7 +103,7 @@ def _row(kernel: KernelInput, finding: LintFinding) -> dict[str, Any]:
 
 
 def _add_result(
-    report: Report, kernel: KernelInput, findings: list[LintFinding], remarked: list[LintFinding]
+    report: Report, kernel: KernelInput, findings: Sequence[LintFinding], remarks: Sequence[LintFinding]
 ) -> None:
     from zinc_rt.cli.report import Result
 
@@ -114,7 +114,7 @@ def _add_result(
             "isa-lint",
             "fail" if findings else "pass",
             reason=f"{len(findings)} findings" if findings else "",
-            measure={"findings": rows, "remarks": [_row(kernel, finding) for finding in remarked]},
+            measure={"findings": rows, "remarks": [_row(kernel, finding) for finding in remarks]},
             limit={"findings": 0},
             first_bad=rows[0] if rows else {},
             repro=f"zinc-rt isa lint {'' if kernel.section.symbols else '--hex '}{kernel.file}"

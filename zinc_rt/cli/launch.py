@@ -196,12 +196,12 @@ def _exit_code(text: str) -> int:
 
 def _axes(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part, 0) for part in text.split(","))
+        axes = tuple(int(part, 0) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not 1 <= len(found) <= 3 or min(found) < 1:
+        axes = ()
+    if not 1 <= len(axes) <= 3 or min(axes) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: one to three numbers from 1 on, like 8 or 8,4")
-    return found
+    return axes
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -258,10 +258,10 @@ def _body(arguments: argparse.Namespace) -> int:
         import numpy as np
 
         np.savez(arguments.npz, allow_pickle=False, **done.outputs)
-    found = apply_suppressions(done.findings, entries)
-    verdict = _Verdict(plain_name(kernel.name), done, found, compared, stopped, arguments.strict)
+    findings = apply_suppressions(done.findings, entries)
+    verdict = _Verdict(plain_name(kernel.name), done, findings, compared, stopped, arguments.strict)
     result = _result(verdict, arguments.ulps)
-    result.cause = "\n".join(line for each in found.left for line in finding_lines(each, kernel.wave))
+    result.cause = "\n".join(line for each in findings.left for line in finding_lines(each, kernel.wave))
     result.repro = arguments.line
     report.results.append(result)
     _show(verdict, image.lines_missing, kernel.wave, out, verbose=arguments.verbose)
@@ -307,12 +307,12 @@ class _Verdict:
 def _result(verdict: _Verdict, ulps: int) -> Result:
     from zinc_rt.cli.report import Result
 
-    done, found = verdict.done, verdict.sorted
+    done, findings = verdict.done, verdict.sorted
     measure = {
-        "findings": [asdict(each) for each in found.left],
+        "findings": [asdict(each) for each in findings.left],
         "remarks": [asdict(each) for each in done.remarks],
-        "suppressed": [{**asdict(each), "reason": entry.reason} for each, entry in found.suppressed],
-        "unused_suppressions": [asdict(each) for each in found.unused],
+        "suppressed": [{**asdict(each), "reason": entry.reason} for each, entry in findings.suppressed],
+        "unused_suppressions": [asdict(each) for each in findings.unused],
         "outputs": {key: _summary(array) for key, array in done.outputs.items()},
         "expected": [asdict(each) for each in verdict.compared],
         "seconds": list(done.seconds),
@@ -343,7 +343,7 @@ def _summary(array: object) -> dict[str, object]:
 def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verbose: bool) -> None:
     from zinc_rt.launching.located import remark_line
 
-    done, found = verdict.done, verdict.sorted
+    done, findings = verdict.done, verdict.sorted
     rows = []
     for key, array in done.outputs.items():
         each = _summary(array)
@@ -351,16 +351,16 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
         rows.append((key, each["type"], first, each["least"], each["most"], each["not_finite"]))
     if rows:
         terminal.show(Table(("output", "type", "first", "least", "most", "not finite"), rows), out=out)
-    _show_findings(found.left, wave, out, verbose=verbose)
-    if found.left and lines_missing:
+    _show_findings(findings.left, wave, out, verbose=verbose)
+    if findings.left and lines_missing:
         terminal.show(lines_missing, out=out)
     if verbose:
         _show_findings(done.remarks, wave, out, verbose=verbose, remark=True)
     elif done.remarks:
         terminal.show(remark_line(done.remarks), out=out)
-    if found.suppressed:
-        terminal.show(f"suppressed: {len(found.suppressed)}; --json lists them with their reasons", out=out)
-    for entry in found.unused:
+    if findings.suppressed:
+        terminal.show(f"suppressed: {len(findings.suppressed)}; --json lists them with their reasons", out=out)
+    for entry in findings.unused:
         terminal.show(f"unused suppression: {entry}", out=out)
     for line in verdict.compared:
         ulps = "" if line.most_ulps is None else f", at most {line.most_ulps} ULPs apart"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 REMARKS = {"RADV/": frozenset({"sgpr-read"})}  # by the prefix of a container's compiler
 ALWAYS = frozenset({"lds-same-store"})  # whichever compiler, or none
@@ -10,6 +12,23 @@ UNMARKED = "unmarked"  # the compiler of a code object whose comments name none
 
 _CLANG = re.compile(r"clang version (\d+)\.")
 _HAZARD_KNOWN_FROM = 20  # LLVM's release whose GCNHazardRecognizer has fixVALUReadSGPRHazard
+
+
+class _HasRule(Protocol):
+    @property
+    def rule(self) -> str: ...
+
+
+_Finding = TypeVar("_Finding", bound=_HasRule)
+
+
+def without_remarks(
+    findings: Iterable[_Finding], compiler: str
+) -> tuple[tuple[_Finding, ...], tuple[_Finding, ...]]:
+    """Return (findings, remarks) of code of this compiler, each in the given order."""
+    listed = tuple(findings)
+    remarks = tuple(each for each in listed if is_remark(each.rule, compiler))
+    return tuple(each for each in listed if not is_remark(each.rule, compiler)), remarks
 
 
 def is_remark(rule: str, compiler: str) -> bool:

@@ -67,15 +67,17 @@ def read_triton_metadata(code: Path) -> TritonMetadata | None:
     InputError if it is Triton's and cannot be used."""
     path = code.with_suffix(".json")
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        metadata: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or not {"triton_version", "shared", "num_warps"} <= set(found):
+    if not isinstance(metadata, dict) or not {"triton_version", "shared", "num_warps"} <= set(metadata):
         return None
     try:
-        warp = int(found.get("warp_size", 32))
-        scratch = tuple(int(found.get(key, 0)) for key in _TRITON_SCRATCH)
-        return TritonMetadata(str(found["name"]), int(found["shared"]), int(found["num_warps"]) * warp, scratch)
+        warp = int(metadata.get("warp_size", 32))
+        scratch = tuple(int(metadata.get(key, 0)) for key in _TRITON_SCRATCH)
+        return TritonMetadata(
+            str(metadata["name"]), int(metadata["shared"]), int(metadata["num_warps"]) * warp, scratch
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: Triton's metadata cannot be used: {error!r}") from None
 
@@ -86,13 +88,13 @@ def _with_triton(image: CodeImage, triton: TritonMetadata) -> CodeImage:
         return image
     scratch = triton.scratch_bytes
     kinds = [each.kind for each in kernel.shown[len(kernel.shown) - len(scratch) :]]
-    made = replace(
+    launchable = replace(
         kernel,
         dynamic_lds_bytes=max(triton.shared_bytes - kernel.group_bytes, 0),
         threads=(triton.threads, 1, 1),
         scratch_pointers=scratch if kinds == ["global_buffer"] * len(scratch) else (),
     )
-    return replace(image, kernels={**image.kernels, triton.name: made})
+    return replace(image, kernels={**image.kernels, triton.name: launchable})
 
 
 def _zrt_image(zrt: Zrt, source: str) -> CodeImage:

@@ -161,9 +161,9 @@ def _metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict
             name_bytes, body_bytes, note = struct.unpack_from("<III", data, at)
             body = at + 12 + (name_bytes + 3 & ~3)
             if note == _NT_METADATA and data[at + 12 : at + 18] == b"AMDGPU":
-                found = unpack(data[body : body + body_bytes], source)
-                if isinstance(found, dict):
-                    return found
+                metadata = unpack(data[body : body + body_bytes], source)
+                if isinstance(metadata, dict):
+                    return metadata
             at = body + (body_bytes + 3 & ~3)
     raise InputError(f"{source}: no kernel metadata (code object version 3 and later have it in a note)")
 
@@ -189,7 +189,7 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
     _, _, described, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, at)
     if not 0 <= at + entry < len(image):
         raise InputError(f"{source}: the entry of {name} lies nowhere in its segments")
-    kernarg = described or kernarg  # what hardware is told; version 2 descriptors leave it 0
+    kernarg = described or kernarg  # what the hardware gets; version 2 descriptors leave it 0
     stack = bool(about.get(".uses_dynamic_stack"))
     registers = rsrc1, rsrc2, rsrc3, properties, preload
     most = about.get(".max_flat_workgroup_size", 1024)

@@ -130,7 +130,7 @@ class KernelOnQueue:
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> list[int]:
         """Return the user SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
-        found: list[int] = []
+        registers: list[int] = []
         for bit, size in ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)):
             if not kernel.properties >> bit & 1:
                 continue
@@ -143,8 +143,8 @@ class KernelOnQueue:
                 value = kernarg_va
             elif bit == 6:
                 value = kernel.private_bytes
-            found += [value >> 32 * index & 0xFFFFFFFF for index in range(size)]
-        return found
+            registers += [value >> 32 * index & 0xFFFFFFFF for index in range(size)]
+        return registers
 
     def scratch(self, kernel: CodeKernel) -> tuple[int, int]:
         """Return (TMPRING_SIZE, the scratch memory's VA). WAVES counts the waves of one shader engine."""

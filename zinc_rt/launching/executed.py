@@ -78,12 +78,14 @@ def executed_instructions(
             classes[basis.kind] += part.times
             if not basis.exact:
                 inexact[instructions[pc].row.name] += part.times
-    found: dict[str, frozenset[str]] = dict.fromkeys(outputs, frozenset())
+    dependent: dict[str, frozenset[str]] = dict.fromkeys(outputs, frozenset())
     if inexact:
         ranges = {each.pc + entry: each.ranges for each in run.accesses}
-        found = dependent_memory(flow, list(inexact), MemoryUse(executed & flow.blocks.keys(), ranges), outputs)
+        dependent = dependent_memory(
+            flow, list(inexact), MemoryUse(executed & flow.blocks.keys(), ranges), outputs
+        )
     return ExecutedInstructions(
         {kind: classes[kind] for kind in CLASSES if classes[kind]},
         dict(inexact.most_common()),
-        {name: tuple(each for each in inexact if each in names) for name, names in found.items()},
+        {name: tuple(each for each in inexact if each in names) for name, names in dependent.items()},
     )

@@ -43,7 +43,7 @@ def compare(
     outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], ulps: int
 ) -> list[ExpectedOutput]:
     """Compare each array of `expected`. Raise InputError if there is no output of that name, size and type."""
-    found = []
+    compared = []
     for name, wanted in expected.items():
         got = outputs.get(name)
         if got is not None and got.dtype.kind == "V" and wanted.dtype == np.dtype(f"V{got.dtype.itemsize}"):
@@ -53,8 +53,8 @@ def compare(
             raise InputError(
                 f"--expect: {name} is {wanted.dtype}{list(wanted.shape)}; outputs are {has or 'none'}"
             )
-        found.append(_one(name, got, wanted.reshape(got.shape), ulps))
-    return found
+        compared.append(_one(name, got, wanted.reshape(got.shape), ulps))
+    return compared
 
 
 def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from zinc_rt.host.sanitizer_rules import RULES, Severity
 
 
-class Told(Protocol):
+class ReportedFinding(Protocol):
     """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace) if there is
     one.
     """
@@ -70,21 +70,21 @@ class FindingGroup:
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 
-def grouped(findings: Iterable[Told]) -> tuple[FindingGroup, ...]:
+def grouped(findings: Iterable[ReportedFinding]) -> tuple[FindingGroup, ...]:
     """Group findings, in the order of first occurrence.
 
     Findings without a place in code (packets, hazards between them) are grouped if their sentences differ only in
     numbers.
     """
-    found: dict[tuple[Any, ...], list[Told]] = {}
+    groups: dict[tuple[Any, ...], list[ReportedFinding]] = {}
     for each in findings:
         place = each.place
         same = (place.kernel, place.pc) if place is not None else (_NUMBER.sub("#", each.sentence), None)
-        found.setdefault((each.rule, *same), []).append(each)
-    return tuple(_group(all_) for all_ in found.values())
+        groups.setdefault((each.rule, *same), []).append(each)
+    return tuple(_group(all_) for all_ in groups.values())
 
 
-def is_end(finding: Told) -> bool:
+def is_end(finding: ReportedFinding) -> bool:
     """Return whether the launch of this finding never completes."""
     wave = finding.place is not None and finding.place.group is not None
     return finding.severity is Severity.ERROR or (wave and RULES[finding.rule].ends_launch)
@@ -92,13 +92,13 @@ def is_end(finding: Told) -> bool:
 
 def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
     """Return how often each rule was reported, in the order of `groups`."""
-    found: dict[str, int] = {}
+    times: dict[str, int] = {}
     for each in groups:
-        found[each.rule] = found.get(each.rule, 0) + each.count
-    return found
+        times[each.rule] = times.get(each.rule, 0) + each.count
+    return times
 
 
-def _group(findings: list[Told]) -> FindingGroup:
+def _group(findings: list[ReportedFinding]) -> FindingGroup:
     first, place = findings[0], findings[0].place
     count = sum(1 if each.place is None else each.place.count for each in findings)
     error = any(is_end(each) for each in findings)

@@ -59,7 +59,7 @@ Matched = list[tuple[KernelArgument, str, Value]]
 """Each argument with the name that the caller gave for it, and its value."""
 
 
-def match(kernel: CodeKernel, given: Mapping[str, Value], workgroups: int = 1) -> Matched:
+def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) -> Matched:
     """Match arguments by name if the metadata has names, else in order.
 
     Pointers that Triton appends to the arguments may be left out: `workgroups` is the number that each points to
@@ -67,22 +67,24 @@ def match(kernel: CodeKernel, given: Mapping[str, Value], workgroups: int = 1) -
     """
     wanted = kernel.shown
     appended = kernel.scratch_pointers
-    if appended and len(given) == len(wanted) - len(appended):
-        given = {
-            **given,
+    if appended and len(values) == len(wanted) - len(appended):
+        values = {
+            **values,
             **{f"scratch {index}": _scratch(size, workgroups) for index, size in enumerate(appended)},
         }
     listed = "; ".join(str(each) for each in wanted) or "none"
-    if len(wanted) != len(given):
-        raise InputError(f"{kernel.name} takes {len(wanted)} arguments, {len(given)} were given. It has: {listed}")
+    if len(wanted) != len(values):
+        raise InputError(
+            f"{kernel.name} takes {len(wanted)} arguments, {len(values)} were given. It has: {listed}"
+        )
     names = {each.name for each in wanted}
     if "" in names or len(names) < len(wanted):
-        pairs = list(zip(wanted, given.items(), strict=True))
+        pairs = list(zip(wanted, values.items(), strict=True))
         return [(each, name, _checked(kernel, each, name, value)) for each, (name, value) in pairs]
-    unknown = sorted(set(given) - names)
+    unknown = sorted(set(values) - names)
     if unknown:
         raise InputError(f"{kernel.name} has no argument {', '.join(unknown)}. It has: {listed}")
-    return [(each, each.name, _checked(kernel, each, each.name, given[each.name])) for each in wanted]
+    return [(each, each.name, _checked(kernel, each, each.name, values[each.name])) for each in wanted]
 
 
 def _scratch(size_bytes: int, workgroups: int) -> Value:

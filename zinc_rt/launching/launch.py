@@ -18,7 +18,7 @@ from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import CheckFailed, InputError, UnsupportedError, UsageError
 from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS, target_of
-from zinc_rt.kernels.remarks import is_remark
+from zinc_rt.kernels.remarks import without_remarks
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
@@ -141,8 +141,8 @@ def launch(
         findings = LaunchFindings(driver, image, checked)
         kind = KernelOnAqlQueue if queue == "aql" else KernelOnQueue
         on = kind(process.open_gpu(node), driver.announce if isinstance(driver, SideChannel) else None)
-        given = {key: value for _, key, value in matched if isinstance(value, LaunchBuffer)}
-        buffers = {key: (on.put(value.array, key), value) for key, value in given.items()}
+        placed = {key: value for _, key, value in matched if isinstance(value, LaunchBuffer)}
+        buffers = {key: (on.put(value.array, key), value) for key, value in placed.items()}
         findings.watch(buffers)
         addresses = {key: each.gpu_va for key, (each, _) in buffers.items()}
         segment, all_lds_bytes = pack(wanted, matched, addresses, shape, dynamic)
@@ -170,10 +170,9 @@ def launch(
         except CheckFailed as stop:
             doing = findings.after_timeout()
             raise LaunchStopped(f"{plain_name(wanted.name)}: {stop}{doing}", findings.groups(), about) from None
-        told = (*findings.groups(), *findings.unwritten(wanted.name))
-        remarks = tuple(each for each in told if is_remark(each.rule, image.compiler))
-        errors = tuple(each for each in told if each not in remarks)
-        return Launched(outputs, errors, tuple(seconds), about, remarks, executed)
+        reported = (*findings.groups(), *findings.unwritten(wanted.name))
+        counted, remarks = without_remarks(reported, image.compiler)
+        return Launched(outputs, counted, tuple(seconds), about, remarks, executed)
 
 
 def _submission(
@@ -213,14 +212,14 @@ def _value(value: Any) -> Value:
 
 
 def _triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Triple, Triple]:
-    found = []
-    for name, given in (("grid", grid), ("block", block)):
-        axes = (given,) if isinstance(given, int) else tuple(given)
+    triples = []
+    for name, axis_sizes in (("grid", grid), ("block", block)):
+        axes = (axis_sizes,) if isinstance(axis_sizes, int) else tuple(axis_sizes)
         if not 1 <= len(axes) <= 3 or any(not 0 < axis < 1 << 32 for axis in axes):
-            raise UsageError(f"{name} {given}: one to three axes of 1 or more")
+            raise UsageError(f"{name} {axis_sizes}: one to three axes of 1 or more")
         x, y, z = (*axes, 1, 1, 1)[:3]
-        found.append((x, y, z))
-    return found[0], found[1]
+        triples.append((x, y, z))
+    return triples[0], triples[1]
 
 
 def _dimensions(grid: int | Sequence[int]) -> int:
@@ -231,9 +230,9 @@ def _refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
     """Raise UnsupportedError for a kernel that can reach instructions which the shader engine does not run."""
     from zinc_rt.sim.shader.unsimulated import unsimulated
 
-    found = unsimulated(image.image, target_of(image.arch, kernel.wave), kernel.entry_at)
-    if found:
-        names = ", ".join(f"{name} ({kind})" for name, kind in list(found.items())[:4])
+    refused = unsimulated(image.image, target_of(image.arch, kernel.wave), kernel.entry_at)
+    if refused:
+        names = ", ".join(f"{name} ({kind})" for name, kind in list(refused.items())[:4])
         raise UnsupportedError(
             f"{plain_name(kernel.name)} needs instructions that the simulated device does not run: {names}",
             next="zinc-rt isa support lists them; --device hw runs it on a card",
@@ -263,11 +262,11 @@ def _simulated(
 
 
 def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
-    found = [(gpu, gpu.node) for gpu in find_gpus(driver).gpus if gpu.node is not None]
-    for gpu, node in found:
+    gpus = [(gpu, gpu.node) for gpu in find_gpus(driver).gpus if gpu.node is not None]
+    for gpu, node in gpus:
         if node.arch == arch or _of_family(node.arch, arch):
             return gpu, node
-    here = ", ".join(node.arch for _, node in found) or "none"
+    here = ", ".join(node.arch for _, node in gpus) or "none"
     raise InputError(f"{source}: code for {arch}, and the GPU here is {here}", next=f"compile with -mcpu={here}")
 
 

@@ -13,7 +13,7 @@ from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.launching.executed import ExecutedInstructions, executed_instructions
-from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped, is_end
+from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, grouped, is_end
 from zinc_rt.launching.located import PlacedBuffer, located
 from zinc_rt.launching.values import LaunchBuffer
 from zinc_rt.sim.executions import KernelExecution
@@ -62,7 +62,7 @@ class LaunchFindings:
 
     def stopped(self) -> str:
         """Return why the launch will never complete, or ""."""
-        ends = [each for each in self._told() if is_end(each)]
+        ends = [each for each in self._reported() if is_end(each)]
         if not ends:
             return ""
         last = self.located(ends[-1:])[0]
@@ -76,18 +76,18 @@ class LaunchFindings:
         if self._side is None:
             return ""
         self._side.tell_unfinished()
-        found = self.groups()
-        if any(each.error for each in found):
+        groups = self.groups()
+        if any(each.error for each in groups):
             return ""
-        waves = [each for each in found if each.rule == "still-running"]
+        waves = [each for each in groups if each.rule == "still-running"]
         if not waves:
             return ": no wave has started, the device is still compiling the kernel"
         return f": {waves[0].detail}"
 
     def groups(self) -> tuple[FindingGroup, ...]:
         """Return the findings of the chosen tools so far."""
-        found = [each for each in self._told() if self.counts(each.rule) or is_end(each)]
-        return self.located(found)
+        counted = [each for each in self._reported() if self.counts(each.rule) or is_end(each)]
+        return self.located(counted)
 
     def executions(self) -> Sequence[KernelExecution]:
         """Return what ran to its end since the last call, by kernel."""
@@ -124,10 +124,10 @@ class LaunchFindings:
         """Return whether findings of this rule count: those of the chosen tools, and of the device itself."""
         return RULES[rule].tool in self._tools or RULES[rule].tool == DEVICE
 
-    def _told(self) -> Sequence[Told]:
+    def _reported(self) -> Sequence[ReportedFinding]:
         return self._side.findings()[self._before :] if self._side is not None else ()
 
-    def located(self, findings: Sequence[Told]) -> tuple[FindingGroup, ...]:
+    def located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         """Return the findings in groups, with source lines and accessed elements."""
         placed = [PlacedBuffer(name, at.gpu_va, value.array) for name, (at, value) in self._buffers.items()]
         return located(grouped(findings), self._image, placed)

@@ -46,38 +46,44 @@ def located(
     placed = tuple(buffers)
     merged: dict[tuple[object, ...], FindingGroup] = {}
     for group in groups:
-        found, argument = _located(group, image, placed)
-        key: tuple[object, ...] = (group.rule, found.kernel, found.line, argument, access_kind(group.instruction))
-        if not found.line or group.pc is None:
+        with_line, argument = _located(group, image, placed)
+        key: tuple[object, ...] = (
+            group.rule,
+            with_line.kernel,
+            with_line.line,
+            argument,
+            access_kind(group.instruction),
+        )
+        if not with_line.line or group.pc is None:
             key = (len(merged),)
         before = merged.get(key)
-        merged[key] = found if before is None else replace(before, count=before.count + found.count)
+        merged[key] = with_line if before is None else replace(before, count=before.count + with_line.count)
     return tuple(merged.values())
 
 
 def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer, ...]) -> tuple[FindingGroup, str]:
     """Return the finding with line and element, and the name of the argument."""
     kernel = group.kernel.partition("+")[0]
-    found = replace(group, kernel=kernel, tool=RULES[group.rule].tool)
+    described = replace(group, kernel=kernel, tool=RULES[group.rule].tool)
     if group.pc is None:
-        return found, ""
+        return described, ""
     known = image.kernels.get(kernel)
     entry = known.entry_at if known is not None else 0
-    found = replace(found, line=image.line_at(entry + group.pc))
+    described = replace(described, line=image.line_at(entry + group.pc))
     if group.other is not None:
-        found = replace(found, other=replace(group.other, line=image.line_at(entry + group.other.pc)))
+        described = replace(described, other=replace(group.other, line=image.line_at(entry + group.other.pc)))
     if group.address is None:
-        return found, ""
+        return described, ""
     kind = access_kind(group.instruction)
     if group.rule == "page-fault":
-        found = replace(found, detail=group.detail.partition(", ")[2])  # without the kind of access
+        described = replace(described, detail=group.detail.partition(", ")[2])  # without the kind of access
     if group.instruction.startswith("ds_"):
-        return replace(found, access=f"{kind} of LDS byte {group.address}", detail=""), "LDS"
+        return replace(described, access=f"{kind} of LDS byte {group.address}", detail=""), "LDS"
     nearest = nearest_buffer(buffers, group.address)
     if nearest is None:
         what = "a null pointer" if group.address < 1 << 16 else "an address outside of every argument"
-        return replace(found, access=f"{kind} of 0x{group.address:x}, {what}"), ""
-    return replace(found, access=f"{kind} of {nearest.element(group.address)}"), nearest.name
+        return replace(described, access=f"{kind} of 0x{group.address:x}, {what}"), ""
+    return replace(described, access=f"{kind} of {nearest.element(group.address)}"), nearest.name
 
 
 def nearest_buffer(buffers: Iterable[PlacedBuffer], address: int) -> PlacedBuffer | None:
@@ -96,8 +102,8 @@ def access_kind(instruction: str) -> str:
 
 def plain_name(kernel: str) -> str:
     """Return the name of a C++ function without its parameter types: saxpy for _Z5saxpyPfPKffi."""
-    found = re.match(r"_Z(\d+)(\w+)", kernel)
-    return found[2][: int(found[1])] if found is not None else kernel
+    mangled = re.match(r"_Z(\d+)(\w+)", kernel)
+    return mangled[2][: int(mangled[1])] if mangled is not None else kernel
 
 
 def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> list[str]:

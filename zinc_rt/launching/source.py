@@ -88,12 +88,12 @@ def compile_source(path: Path, arch: str = DEFAULT_ARCH, flags: Sequence[str] = 
 
     text = read_source(path)
     if path.suffix == ASSEMBLY and _CONTAINER.search(text):
-        found = sources_of(path)
-        if len(found) > 1:
+        kernels = sources_of(path)
+        if len(kernels) > 1:
             raise InputError(
-                f"{path}: {len(found)} kernels of one family", next=f"zinc-rt asm {path}, then launch one"
+                f"{path}: {len(kernels)} kernels of one family", next=f"zinc-rt asm {path}, then launch one"
             )
-        return assemble(found[0])
+        return assemble(kernels[0])
     toolchain = next(toolchains(arch), None)
     if toolchain is None:
         raise NothingRan(

@@ -46,11 +46,11 @@ def read_source_lines(data: bytes, source: str) -> SourceLines:
     from elftools.elf.elffile import ELFFile
 
     try:
-        found = dict(_rows(ELFFile(io.BytesIO(data)).get_dwarf_info()))
+        rows = dict(_rows(ELFFile(io.BytesIO(data)).get_dwarf_info()))
     except (DWARFError, ELFError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: the line tables are damaged: {error!r}") from None
-    starts = tuple(sorted(found))
-    return SourceLines(starts, tuple(found[at] for at in starts))
+    starts = tuple(sorted(rows))
+    return SourceLines(starts, tuple(rows[at] for at in starts))
 
 
 def _rows(dwarf: Any) -> Iterator[tuple[int, str]]:
@@ -76,11 +76,11 @@ def _files(header: Any, compiled_in: str) -> dict[int, str]:
     first = 0 if header.version >= 5 else 1
     folders = [_text(each) for each in header.include_directory]
     folders = folders if first == 0 else [compiled_in, *folders]
-    found = {}
+    names = {}
     for number, each in enumerate(header.file_entry, first):
         folder = folders[each.dir_index] if each.dir_index < len(folders) else ""
-        found[number] = _shown(Path(compiled_in) / folder / _text(each.name))
-    return found
+        names[number] = _shown(Path(compiled_in) / folder / _text(each.name))
+    return names
 
 
 def _text(name: bytes | str) -> str:

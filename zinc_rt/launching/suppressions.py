@@ -62,12 +62,14 @@ def read_suppressions(paths: Iterable[str]) -> list[Suppression]:
 
 def _read(path: str) -> list[Suppression]:
     try:
-        found: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        document: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise unreadable(path, error) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no YAML: {error}") from None
-    rows = found.get("suppressions") if isinstance(found, dict) and found.get("schema") == SCHEMA else None
+    rows = (
+        document.get("suppressions") if isinstance(document, dict) and document.get("schema") == SCHEMA else None
+    )
     if not isinstance(rows, list):
         raise InputError(f"{path}: expected `schema: {SCHEMA}` and a list `suppressions`")
     return [_entry(path, number, row) for number, row in enumerate(rows, 1)]

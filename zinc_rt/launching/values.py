@@ -140,12 +140,12 @@ def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarra
 
 def _from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     try:
-        found = np.load(Path(path))
+        array = np.load(Path(path))
     except (OSError, ValueError) as error:
         raise InputError(f"--arg {text}: {path}: {error}") from None
-    if isinstance(found, np.ndarray) and dtype.kind == "V" and found.dtype == np.dtype(f"V{dtype.itemsize}"):
-        found = found.view(dtype)  # as NumPy stores a type of ml_dtypes
-    if not isinstance(found, np.ndarray) or found.dtype != dtype or found.size != math.prod(shape):
-        about = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else "no single array"
+    if isinstance(array, np.ndarray) and dtype.kind == "V" and array.dtype == np.dtype(f"V{dtype.itemsize}"):
+        array = array.view(dtype)  # as NumPy stores a type of ml_dtypes
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.size != math.prod(shape):
+        about = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "no single array"
         raise InputError(f"--arg {text}: {path} holds {about}, expected {dtype}{list(shape)}")
-    return np.ascontiguousarray(found).reshape(shape)
+    return np.ascontiguousarray(array).reshape(shape)
