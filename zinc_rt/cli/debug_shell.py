@@ -18,7 +18,7 @@ from zinc_rt.cli.debug_text import (
     wave_record,
     where_lines,
 )
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.launching.debugging.kernel_code import SourceLine
 from zinc_rt.launching.located import finding_lines, plain_name
@@ -104,7 +104,7 @@ class DebugShell(cmd.Cmd):
     def default(self, line: str) -> None:
         word = line.split()[0]
         names = [name.removeprefix("do_") for name in self.get_names() if name.startswith("do_")]
-        raise UsageError(f"no command {word}{meant(word, names)}", next="help lists the commands")
+        raise UsageError(f"no command {word}{suggest_word(word, names)}", next="help lists the commands")
 
     def completedefault(self, text: str, *_: Any) -> list[str]:
         return [each for each in (*self.session.prepared.buffers, "lds", "exec", "vcc") if each.startswith(text)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.launching.debugging.prepared import PreparedLaunch
@@ -250,7 +250,7 @@ class StateReader:
                 raise UsageError(f"{name} is not a buffer: it is at byte {scalar.offset} of the kernarg segment")
             known = [*buffers, "lds"]
             raise UsageError(
-                f"{name}: no argument of that name{meant(name, known)}. Buffers: {', '.join(buffers)}"
+                f"{name}: no argument of that name{suggest_word(name, known)}. Buffers: {', '.join(buffers)}"
             )
         buffer, value = buffers[name]
         raw = self._memory(buffer.gpu_va, value.array.nbytes)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.isa import Instruction, decode
 from zinc_rt.isa.control_flow import control_flow
@@ -114,7 +114,9 @@ class KernelCode:
         matches = [each for each in self.files if each == name or Path(each).name == name]
         if not matches:
             known = ", ".join(self.files)
-            raise UsageError(f"no code of {name}{meant(name, list(self.files))}; the kernel has code of {known}")
+            raise UsageError(
+                f"no code of {name}{suggest_word(name, list(self.files))}; the kernel has code of {known}"
+            )
         return matches[0]
 
     # --- text
