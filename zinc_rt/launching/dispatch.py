@@ -67,7 +67,11 @@ class KernelOnQueue:
         return np.frombuffer(data, like.dtype).reshape(like.shape).copy()
 
     def load(self, code: CodeImage) -> int:
-        """Load and relocate the image. Return its address.
+        """Load and relocate the image. Return its address."""
+        return self.load_buffer(code).gpu_va
+
+    def load_buffer(self, code: CodeImage) -> DeviceBuffer:
+        """Load and relocate the image. Return its buffer.
 
         A simulated device names code after its kernel, and constants and functions before the first kernel after
         the code object.
@@ -82,7 +86,7 @@ class KernelOnQueue:
         for where, addend in code.relative:
             struct.pack_into("<Q", image, where, buffer.gpu_va + addend & (1 << 64) - 1)
         ctypes.memmove(buffer.host.address, bytes(image), len(image))
-        return buffer.gpu_va
+        return buffer
 
     def packets(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int

@@ -129,7 +129,7 @@ def launch(
     with ExitStack() as undo:
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
         if simulated:
-            _refuse_unsimulated(image, wanted)
+            refuse_unsimulated(image, wanted)
         driver = _simulated(image.arch, name, options, undo, debugger) if simulated else linux_driver()
         if driver is None:
             raise UsageError("launch needs Linux")
@@ -226,7 +226,7 @@ def _dimensions(grid: int | Sequence[int]) -> int:
     return 1 if isinstance(grid, int) else len(grid)
 
 
-def _refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
+def refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
     """Raise UnsupportedError for a kernel that can reach instructions which the shader engine does not run."""
     from zinc_rt.sim.shader.unsimulated import unsimulated
 

@@ -369,6 +369,10 @@ class SimClient:
         answer = self._checked({"op": "consulted", "since": since}).header
         return int(answer["period"]), list(answer["marks"])
 
+    def counters(self) -> list[dict[str, Any]]:
+        """Return the counters of each kernel since the device began (sim.shader.run.profile.KernelCounters)."""
+        return list(self._checked({"op": "counters"}).header["kernels"])
+
     def inject(self, name: str) -> None:
         self._checked({"op": "inject", "name": name})
 

@@ -153,6 +153,10 @@ def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     return {"period": period, "marks": marks}
 
 
+def _counters(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+    return {"kernels": [asdict(each) for gpu in session.machine.gpus for each in gpu.profile()]}
+
+
 def _discard(session: ClientSession, message: WireMessage) -> None:
     driver = session.driver
     discard = driver.discard_mapped if message.header.get("mapped") else driver.discard
@@ -176,6 +180,7 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "precompile": _precompile,
     "findings": _findings,
     "consulted": _consulted,
+    "counters": _counters,
     "discard": _discard,
     "initialised": lambda s, m: WireMessage({}, s.driver.initialised(*_range(m))),
     "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),

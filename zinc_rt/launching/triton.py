@@ -1,0 +1,205 @@
+"""Triton on a simulated GPU: `install()` makes a simulated chip Triton's active driver.
+
+    import zinc_rt.launching.triton as simulated
+    chip = simulated.install()
+    kernel[grid](x, y, n)      # torch CPU tensors or NumPy arrays
+    chip.assert_clean()
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.host.errors import CheckFailed, UnsupportedError, UsageError
+from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.launching.finding_groups import FindingGroup
+from zinc_rt.launching.launch import LaunchStopped
+from zinc_rt.launching.located import finding_lines
+from zinc_rt.launching.suppressions import Suppression, apply_suppressions
+from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions
+from zinc_rt.launching.triton_driver import WARP, SimulatedDriver
+from zinc_rt.launching.triton_memory import ArrayArgument
+from zinc_rt.sim.chips import chip as chip_row
+
+VERSIONS = ("3.7", "3.8", "3.9")  # of triton, tried in tests/launching
+OnFinding = Callable[[FindingGroup], None]
+
+_installed: list[TritonChip] = []
+
+
+class TritonChip:
+    """The simulated chip that Triton launches on. Returned by `install`; `uninstall` restores Triton.
+
+    `findings` of all launches: those of one rule, kernel, source line and access are one, with their count.
+    """
+
+    def __init__(self, options: ChipOptions, suppressions: Sequence[Suppression], on_finding: OnFinding | None) -> None:
+        self.options = options
+        self.launches = 0
+        self.driver = SimulatedDriver(options, self._launched)
+        self._suppressions = tuple(suppressions)
+        self._on_finding = on_finding
+        self._findings: dict[tuple[object, ...], FindingGroup] = {}
+        self._remarks: dict[tuple[object, ...], FindingGroup] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    @property
+    def findings(self) -> tuple[FindingGroup, ...]:
+        """The findings that no suppression covers."""
+        return apply_suppressions(self._findings.values(), self._suppressions).left
+
+    @property
+    def remarks(self) -> tuple[FindingGroup, ...]:
+        return tuple(self._remarks.values())
+
+    def clear(self) -> None:
+        """Forget all findings and remarks."""
+        self._findings.clear()
+        self._remarks.clear()
+        self.launches = 0
+
+    def assert_clean(self) -> None:
+        """Raise CheckFailed with all findings if there are any, or if no kernel was launched."""
+        if not self.launches:
+            raise CheckFailed("no Triton kernel was launched, so nothing was checked")
+        if self.findings:
+            raise CheckFailed("\n".join(line for each in self.findings for line in finding_lines(each, WARP)))
+
+    def close(self) -> None:
+        """Close the GPU; the next launch opens a new one."""
+        self.driver.device.close()
+
+    def uninstall(self) -> None:
+        """Make Triton's former driver active again, and close the GPU."""
+        while self._undo:
+            self._undo.pop()()
+        self.close()
+        if self in _installed:
+            _installed.remove(self)
+
+    def _launched(self, kernel: str, done: CheckedLaunch | LaunchStopped) -> None:
+        self.launches += 1
+        for each in done.findings:
+            if _added(self._findings, each) and self._on_finding is not None:
+                left = apply_suppressions((each,), self._suppressions).left
+                for one in left:
+                    self._on_finding(one)
+        for each in done.remarks if isinstance(done, CheckedLaunch) else ():
+            _added(self._remarks, each)
+
+    def _activate(self) -> None:
+        import triton.runtime
+        import triton.testing
+        from triton.runtime.jit import JITFunction
+
+        config = triton.runtime.driver
+        former, bench, run = config._active, triton.testing.do_bench, JITFunction.run
+        config.set_active(self.driver)
+        triton.testing.do_bench = self.driver.do_bench
+
+        def run_with_arrays(function: Any, *args: Any, **kwargs: Any) -> Any:
+            return run(
+                function,
+                *[_argument(each) for each in args],
+                **{name: _argument(each) for name, each in kwargs.items()},
+            )
+
+        JITFunction.run = run_with_arrays
+        functions = [(JITFunction, "run", run), (triton.testing, "do_bench", bench), (config, "_active", former)]
+
+        def undo() -> None:
+            for owner, name, value in functions:
+                setattr(owner, name, value)
+            _forget_compiled()
+
+        _forget_compiled()
+        self._undo.append(undo)
+
+
+def _forget_compiled() -> None:
+    """Drop kernels that were compiled and loaded for another driver."""
+    from triton.runtime import jit
+
+    for function in list(getattr(jit, "_triton_jit_function_registry", {}).values()):
+        function.device_caches.clear()
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return ArrayArgument(value)
+    if isinstance(value, tuple) and any(isinstance(each, (np.ndarray, tuple)) for each in value):
+        parts = [_argument(each) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def _added(groups: dict[tuple[object, ...], FindingGroup], group: FindingGroup) -> bool:
+    """Add a finding to the groups. Return whether it is of a new place."""
+    access = group.access.partition("[")[0]
+    key = (group.rule, group.kernel, group.line or group.pc, access)
+    before = groups.get(key)
+    groups[key] = group if before is None else replace(before, count=before.count + group.count)
+    return before is None
+
+
+def install(
+    chip: str = DEFAULT_ARCH,
+    *,
+    sanitizer: str = "full",
+    tools: Sequence[str] | None = None,
+    coherence: str | None = None,
+    reorder: int | None = None,
+    timeout_seconds: float | None = None,
+    suppressions: Sequence[Suppression] = (),
+    on_finding: OnFinding | None = None,
+) -> TritonChip:
+    """Make a simulated chip Triton's active driver, and return it. An installed chip is replaced.
+
+    `chip`: gfx1201, gfx1200 or their names in `zinc-rt devices --simulated`. `sanitizer`, `tools`, `coherence`,
+    `reorder`: as for `zinc_rt.launch`. `timeout_seconds` of one launch. `on_finding` is called with each finding of
+    a new place. Raise UsageError without triton, or for an unknown chip; UnsupportedError for another version of
+    triton, or a chip whose waves are not simulated.
+    """
+    _check_version()
+    try:
+        row = chip_row(chip)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not row.isa.is_simulated:
+        raise UnsupportedError(f"chip {chip}: simulated devices run no waves of {row.gfx}", next="use gfx1201")
+    options = ChipOptions(chip, sanitizer, tuple(tools) if tools is not None else None, coherence, reorder)
+    if timeout_seconds is not None:
+        options = replace(options, timeout_seconds=timeout_seconds)
+    options.machine()  # an unknown tool is an error now
+    for each in list(_installed):
+        each.uninstall()
+    installed = TritonChip(options, suppressions, on_finding)
+    installed._activate()
+    _installed.append(installed)
+    return installed
+
+
+def installed() -> TritonChip | None:
+    """Return the chip that Triton launches on now, or None."""
+    return _installed[-1] if _installed else None
+
+
+def _check_version() -> None:
+    try:
+        import triton  # noqa: F401
+
+        number = version("triton")
+    except (ImportError, PackageNotFoundError):
+        where = sys.executable
+        raise UsageError(f"{where} has no package triton", next="pip install 'zinc-rt[triton]'") from None
+    if number.rpartition(".")[0] not in VERSIONS:
+        raise UnsupportedError(
+            f"triton {number}: versions {VERSIONS[0]} to {VERSIONS[-1]} are known",
+            next="pip install 'zinc-rt[triton]'",
+        )

@@ -1,0 +1,231 @@
+"""A simulated GPU that stays open for the launches of a Triton program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.host.errors import CheckFailed
+from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
+from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.kernels.remarks import is_remark
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.kmd.driver import SideChannel
+from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
+from zinc_rt.kmd.transport import DeviceBuffer
+from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
+from zinc_rt.launching.dispatch import KernelOnQueue
+from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped
+from zinc_rt.launching.kernarg import LaunchShape, Triple, pack, refuse_unsupported
+from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
+from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
+from zinc_rt.launching.located import PlacedBuffer, located, plain_name
+from zinc_rt.launching.source_lines import read_source_lines
+from zinc_rt.launching.triton_memory import DeviceCopies, HostPointer
+from zinc_rt.sim.serve.client import SimClient
+
+TIMEOUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChipOptions:
+    """A simulated chip and what checks its kernels. `sanitizer`, `tools`, `coherence`, `reorder`: as for `launch`."""
+
+    chip: str = DEFAULT_ARCH
+    sanitizer: str = "full"
+    tools: tuple[str, ...] | None = None
+    coherence: str | None = None
+    reorder: int | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+    @property
+    def checked(self) -> frozenset[str]:
+        """The tools whose findings count. Raise UsageError for an unknown one."""
+        return chosen_tools(self.sanitizer, self.tools)
+
+    def machine(self) -> dict[str, Any]:
+        """Return the options of the simulated machine."""
+        options: dict[str, Any] = {"chip": self.chip, "sanitizer": mode_of(self.checked), "profile": True}
+        if self.coherence is not None or CACHECHECK in (self.tools or ()):
+            options["coherence"] = self.coherence or "caches"
+        if self.reorder is not None:
+            options["reorder"] = self.reorder
+        return options
+
+
+@dataclass(eq=False, slots=True)
+class LoadedKernel:
+    """A compiled kernel. `buffer`: its code on the open GPU `epoch`, loaded again after a fault closed that one."""
+
+    image: CodeImage
+    kernel: CodeKernel
+    buffer: DeviceBuffer | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLaunch:
+    """The findings and remarks of a launch, and its counters: wave instructions and bytes, without LDS."""
+
+    findings: tuple[FindingGroup, ...]
+    remarks: tuple[FindingGroup, ...]
+    instructions: int = 0
+    bytes: int = 0
+
+
+class _ReusedQueue(KernelOnQueue):
+    """A queue for many launches: what one launch allocated is freed, and scratch memory is kept."""
+
+    def __init__(self, gpu: KfdGpu, announce: Any) -> None:
+        self._of_launch: list[DeviceBuffer] = []
+        self._scratch: dict[tuple[int, int], tuple[int, int]] = {}
+        super().__init__(gpu, announce)
+
+    def put(self, content: np.ndarray | bytes, name: str) -> DeviceBuffer:
+        self._of_launch.append(super().put(content, name))
+        return self._of_launch[-1]
+
+    def scratch(self, kernel: CodeKernel) -> tuple[int, int]:
+        key = (kernel.private_bytes, kernel.wave)
+        if key not in self._scratch or not kernel.rsrc2 & 1:
+            self._scratch[key] = super().scratch(kernel)
+        return self._scratch[key]
+
+    def free_launch(self) -> None:
+        for each in self._of_launch:
+            if self._announce is not None:
+                self._announce(each.gpu_va, 0, "")
+            each.free()
+        self._of_launch.clear()
+
+
+class _Findings(LaunchFindings):
+    """The findings of one launch among pointers into the copies."""
+
+    def __init__(self, driver: SimClient, image: CodeImage, tools: frozenset[str], placed: list[PlacedBuffer]) -> None:
+        super().__init__(driver, image, tools)
+        self._placed = placed
+
+    def _located(self, findings: Sequence[Told]) -> tuple[FindingGroup, ...]:
+        return located(grouped(findings), self._image, self._placed)
+
+
+class TritonDevice:
+    """One simulated GPU for this process, opened at the first launch and again after a fault or a fork."""
+
+    def __init__(self, options: ChipOptions) -> None:
+        self.options = options
+        self._open = ExitStack()
+        self._pid = 0
+        self.epoch = 0  # counts how often the GPU was opened
+        self.arch = options.chip
+
+    def load(self, data: bytes, name: str) -> LoadedKernel:
+        """Read a code object. Raise InputError if it is damaged, UnsupportedError if its instructions do not run
+        on the simulated chip."""
+        lines = read_source_lines(data, name)
+        image = replace(read_code_object(data, name), line_at=lines.at, lines_missing=lines.missing)
+        kernel = image.kernels[name] if name in image.kernels else next(iter(image.kernels.values()))
+        refuse_unsupported(kernel)
+        refuse_unsimulated(image, kernel)
+        return LoadedKernel(image, kernel)
+
+    def unload(self, loaded: LoadedKernel) -> None:
+        if loaded.buffer is not None and self._is_open and loaded.epoch == self.epoch:
+            loaded.buffer.free()
+        loaded.buffer = None
+
+    def close(self) -> None:
+        """Close the GPU. The next launch opens it again."""
+        if self._pid == os.getpid():
+            self._open.close()
+        else:  # inherited by fork: the parent's connection is not ours to close
+            self._open.pop_all()
+        self._pid = 0
+
+    @property
+    def _is_open(self) -> bool:
+        return self._pid == os.getpid()
+
+    def _ensure_open(self) -> None:
+        if self._is_open:
+            return
+        self.close()
+        with ExitStack() as stack:
+            client = SimClient(name=f"triton-{os.getpid()}", **self.options.machine())
+            stack.callback(client.close_all)
+            node = next(gpu.node for gpu in find_gpus(client).gpus if gpu.node is not None)
+            process = stack.enter_context(KfdProcess(client))
+            self._client, self._gpu, self.arch = client, process.open_gpu(node), node.arch
+            self._queue = _ReusedQueue(self._gpu, client.announce)
+            self._copies = DeviceCopies(self._gpu, client)
+            self._open = stack.pop_all()
+        self._pid = os.getpid()
+        self.epoch += 1
+
+    def run(
+        self,
+        loaded: LoadedKernel,
+        grid: Triple,
+        threads: int,
+        arguments: Mapping[str, np.generic | HostPointer | None],
+        dynamic_lds_bytes: int,
+        *,
+        counted: bool = False,
+    ) -> CheckedLaunch:
+        """Run a kernel and wait for its end. `arguments` are in the order of the code object's. `counted`: with
+        counters.
+
+        Raise LaunchStopped if it faulted or did not end; its findings are the error's.
+        """
+        self._ensure_open()
+        if loaded.buffer is None or loaded.epoch != self.epoch:
+            loaded.buffer, loaded.epoch = self._queue.load_buffer(loaded.image), self.epoch
+        pointers = [each for each in arguments.values() if isinstance(each, HostPointer)]
+        numbers = [int(each) for each in arguments.values() if isinstance(each, np.integer)]
+        self._copies.begin(pointers, numbers)
+        placed = [each.placed(self._copies.va(each.address)) for each in pointers if each.allocation is not None]
+        findings = _Findings(self._client, loaded.image, self.options.checked, placed)
+        before = self._counters(counted)
+        shape = LaunchShape(grid, (threads, 1, 1), dimensions=3)
+        kernel = loaded.kernel
+        matched = [
+            (wanted, name, self._value(value))
+            for wanted, (name, value) in zip(kernel.shown, arguments.items(), strict=True)
+        ]
+        segment, lds_bytes = pack(kernel, matched, {}, shape, dynamic_lds_bytes)
+        try:
+            segment_va = self._queue.put(segment, "kernarg").gpu_va if segment else 0
+            packets = self._queue.packets(kernel, loaded.buffer.gpu_va, segment_va, shape, lds_bytes)
+            self._queue.run(packets, self.options.timeout_seconds, findings.stopped)
+        except CheckFailed as stop:
+            doing = findings.after_timeout()
+            groups = findings.groups()
+            about = {"arch": self.arch, "simulated": True}
+            self.close()
+            raise LaunchStopped(f"{plain_name(kernel.name)}: {stop}{doing}", groups, about) from None
+        self._copies.end(pointers)
+        self._queue.free_launch()
+        groups = findings.groups()
+        remarks = tuple(each for each in groups if is_remark(each.rule, loaded.image.compiler))
+        after = self._counters(counted)
+        errors = tuple(each for each in groups if each not in remarks)
+        return CheckedLaunch(errors, remarks, after[0] - before[0], after[1] - before[1])
+
+    def _value(self, value: np.generic | HostPointer | None) -> np.generic | None:
+        if isinstance(value, HostPointer):
+            return np.uint64(self._copies.va(value.address))
+        if isinstance(value, (np.int64, np.uint64)):
+            return np.uint64(self._copies.va(int(value)) & (1 << 64) - 1)
+        return value
+
+    def _counters(self, counted: bool) -> tuple[int, int]:
+        if not counted:
+            return 0, 0
+        rows = self._client.counters()
+        return sum(each["instructions"] for each in rows), sum(each["bytes"] for each in rows)

@@ -1,0 +1,284 @@
+"""Host memory of torch tensors and NumPy arrays, and its copy in a simulated GPU's memory.
+
+A kernel gets pointers into copies with guards around them, at the same offset in the page. Views of one allocation
+share its copy, so aliasing works as on a card. After a launch the bytes that changed are copied back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.kmd.driver import SideChannel
+from zinc_rt.kmd.kfd import KfdGpu
+from zinc_rt.kmd.transport import DeviceBuffer, Placement
+from zinc_rt.launching.located import PlacedBuffer
+
+PAGE_BYTES = 4096
+GUARD_BYTES = 1 << 16  # mapped and in no range on both sides: an access there is a finding and the launch goes on
+POOL_BYTES = 1 << 28  # of copies that are kept for the next launch
+LEAST_ADDRESS = 1 << 32  # an integer below is never taken for the address of a tensor
+_STORED_POINTERS = 1 << 20  # elements of an int64 array that are searched for addresses
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostAllocation:
+    """One allocation of torch or NumPy. `owner` keeps it alive."""
+
+    address: int
+    size_bytes: int
+    writable: bool
+    owner: Any = field(repr=False)
+
+    def contains(self, address: int) -> bool:
+        return self.address <= address < self.address + self.size_bytes
+
+    def bytes(self) -> np.ndarray:
+        """Return a view of the content, uint8."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.size_bytes).from_address(self.address))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostPointer:
+    """A pointer argument: an address in an allocation, and the type and shape of what the caller passed."""
+
+    name: str
+    address: int
+    allocation: HostAllocation | None  # None: an empty tensor
+    itemsize: int
+    shape: tuple[int, ...]
+    stores_pointers: bool = False
+
+    def placed(self, va: int) -> PlacedBuffer:
+        """Return the argument at its address on the GPU, for messages."""
+        element = np.zeros((), np.dtype(f"V{self.itemsize}"))
+        return PlacedBuffer(self.name, va, np.broadcast_to(element, self.shape))
+
+
+def pointer_to(name: str, value: Any) -> HostPointer:
+    """Return the pointer that a kernel gets for an argument. Raise UnsupportedError for memory of another device,
+    or an object whose size is not known."""
+    value = getattr(value, "array", value) if isinstance(value, ArrayArgument) else value
+    if isinstance(value, np.ndarray):
+        return _array_pointer(name, value)
+    base = getattr(value, "base", value)  # triton.reinterpret: a TensorWrapper
+    if hasattr(base, "untyped_storage"):
+        return _tensor_pointer(name, base, _item_bytes(value, base))
+    raise UnsupportedError(
+        f"argument {name} is a {type(value).__module__}.{type(value).__qualname__}: its size is not known",
+        next="pass a torch tensor on the CPU or a NumPy array",
+    )
+
+
+def _item_bytes(value: Any, base: Any) -> int:
+    if value is base:
+        return int(base.element_size())
+    bits = getattr(value.dtype, "primitive_bitwidth", None)
+    return int(bits) // 8 if bits else int(base.element_size())
+
+
+def _tensor_pointer(name: str, tensor: Any, itemsize: int) -> HostPointer:
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(
+            f"argument {name} is a tensor on {tensor.device}; a simulated chip reads tensors on the CPU",
+            next="create it with device='cpu', or triton.runtime.driver.active.get_active_torch_device()",
+        )
+    if tensor.layout is not _torch().strided:
+        raise UnsupportedError(f"argument {name} has the layout {tensor.layout}; only strided tensors have a pointer")
+    dense = tuple(tensor.shape) if tensor.is_contiguous() else None
+    storage = tensor.untyped_storage()
+    size = storage.nbytes()
+    if not size or not tensor.numel():
+        return HostPointer(name, int(tensor.data_ptr()), None, itemsize, (0,))
+    allocation = HostAllocation(storage.data_ptr(), size, True, storage)
+    after = (storage.data_ptr() + size - tensor.data_ptr()) // itemsize
+    wide = str(tensor.dtype) in ("torch.int64", "torch.uint64")
+    return HostPointer(name, int(tensor.data_ptr()), allocation, itemsize, dense or (after,), wide)
+
+
+def _array_pointer(name: str, array: np.ndarray) -> HostPointer:
+    allocation = _array_allocation(array)
+    address = array.__array_interface__["data"][0]
+    if not array.size:
+        return HostPointer(name, address, None, array.itemsize, (0,))
+    after = (allocation.address + allocation.size_bytes - address) // array.itemsize
+    shape = array.shape if array.flags.c_contiguous else (after,)
+    wide = array.dtype in (np.dtype(np.int64), np.dtype(np.uint64))
+    return HostPointer(name, address, allocation, array.itemsize, shape, wide)
+
+
+def _array_allocation(array: np.ndarray) -> HostAllocation:
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    first, end = np.lib.array_utils.byte_bounds(owner)
+    return HostAllocation(first, end - first, bool(owner.flags.writeable), owner)
+
+
+class ArrayArgument:
+    """A NumPy array as an argument of a Triton kernel, which wants `data_ptr` and `dtype`."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.dtype, self.shape = array, array.dtype, array.shape
+
+    def data_ptr(self) -> int:
+        return int(self.array.__array_interface__["data"][0])
+
+    def ptr_range(self) -> int:
+        return int(self.array.nbytes)
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def live_allocations() -> list[HostAllocation]:
+    """Return the allocations of all live tensors on the CPU: those that an address stored in memory can mean."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    by_address = {}
+    for each in gc.get_objects():
+        if isinstance(each, torch.Tensor) and each.device.type == "cpu" and each.layout is torch.strided:
+            storage = each.untyped_storage()
+            if storage.nbytes():
+                by_address[storage.data_ptr()] = HostAllocation(storage.data_ptr(), storage.nbytes(), True, storage)
+    return list(by_address.values())
+
+
+def merged(allocations: Iterable[HostAllocation]) -> list[HostAllocation]:
+    """Return allocations without overlap, sorted: torch.from_numpy and slices of foreign memory share bytes."""
+    joined: list[HostAllocation] = []
+    for each in sorted(allocations, key=lambda one: (one.address, -one.size_bytes)):
+        last = joined[-1] if joined else None
+        if last is None or each.address >= last.address + last.size_bytes:
+            joined.append(each)
+            continue
+        end = max(last.address + last.size_bytes, each.address + each.size_bytes)
+        writable = last.writable or each.writable
+        joined[-1] = HostAllocation(last.address, end - last.address, writable, (last.owner, each.owner))
+    return joined
+
+
+@dataclass(slots=True, eq=False)
+class DeviceCopy:
+    """The copy of an allocation in GPU memory."""
+
+    host: HostAllocation
+    buffer: DeviceBuffer
+    offset: int  # of the first byte in the buffer
+
+    @property
+    def va(self) -> int:
+        return self.buffer.gpu_va + self.offset
+
+    def content(self) -> np.ndarray:
+        """Return a view of the copy, uint8."""
+        at = self.buffer.host.address + self.offset
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.host.size_bytes).from_address(at))
+
+
+class DeviceCopies:
+    """The copies of host allocations in the memory of one GPU."""
+
+    def __init__(self, gpu: KfdGpu, side: SideChannel) -> None:
+        self._gpu, self._side = gpu, side
+        self._pool: dict[tuple[int, int, bool], DeviceCopy] = {}  # oldest first
+        self._copies: list[DeviceCopy] = []
+
+    def begin(self, pointers: Sequence[HostPointer], numbers: Sequence[int]) -> None:
+        """Copy the allocations of a launch to the GPU. `numbers`: integer arguments, which may be addresses."""
+        wanted = [each.allocation for each in pointers if each.allocation is not None]
+        tables = [each for each in pointers if each.stores_pointers and self._has_addresses(each)]
+        if tables or any(each >= LEAST_ADDRESS for each in numbers):
+            wanted += self._meant(tables, numbers)
+        self._copies = [self._copy(each, pointers) for each in merged(wanted)]
+        for each in self._copies:
+            each.content()[:] = each.host.bytes()
+        for table in tables:
+            self._translate(table, to_gpu=True)
+
+    def end(self, pointers: Sequence[HostPointer]) -> None:
+        """Copy back what the kernel changed."""
+        for table in pointers:
+            if table.stores_pointers and table.allocation is not None:
+                self._translate(table, to_gpu=False)
+        for each in self._copies:
+            if not each.host.writable:
+                continue
+            new, old = each.content(), each.host.bytes()
+            if not np.array_equal(new, old):
+                old[:] = new
+        self._copies = []
+        kept = sum(each.buffer.size_bytes for each in self._pool.values())
+        while kept > POOL_BYTES:
+            oldest = self._pool.pop(next(iter(self._pool)))
+            kept -= oldest.buffer.size_bytes
+            self._free(oldest)
+
+    def va(self, address: int) -> int:
+        """Return the address on the GPU. One in no allocation stays as it is: the kernel faults there."""
+        copy = next((each for each in self._copies if each.host.contains(address)), None)
+        if copy is None:  # just behind an allocation, like an end pointer
+            copy = next((e for e in self._copies if address == e.host.address + e.host.size_bytes), None)
+        return address if copy is None else copy.va + (address - copy.host.address)
+
+    def _copy(self, host: HostAllocation, pointers: Sequence[HostPointer]) -> DeviceCopy:
+        key = (host.address, host.size_bytes, host.writable)
+        copy = self._pool.pop(key, None)
+        if copy is None:
+            offset = GUARD_BYTES + host.address % PAGE_BYTES
+            name = next((each.name for each in pointers if each.allocation and host.contains(each.address)), "memory")
+            size = offset + host.size_bytes + GUARD_BYTES
+            buffer = self._gpu.alloc(size, Placement.GTT, name, writable=host.writable)
+            copy = DeviceCopy(host, buffer, offset)
+            self._side.announce(copy.va, host.size_bytes, name)
+        copy.host = host
+        self._pool[key] = copy  # the newest
+        return copy
+
+    def _free(self, copy: DeviceCopy) -> None:
+        self._side.announce(copy.va, 0, "")
+        copy.buffer.free()
+
+    def _has_addresses(self, table: HostPointer) -> bool:
+        values = self._values(table)
+        return values is not None and bool(((values >= LEAST_ADDRESS) & (values < 1 << 47)).any())
+
+    def _values(self, table: HostPointer) -> np.ndarray | None:
+        assert table.allocation is not None
+        count = int(np.prod(table.shape))
+        if not 0 < count <= _STORED_POINTERS or table.address % 8:
+            return None
+        return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(table.address))
+
+    def _meant(self, tables: Sequence[HostPointer], numbers: Sequence[int]) -> list[HostAllocation]:
+        """Return the live allocations that contain an address of a table or an integer argument."""
+        values = [np.asarray(list(numbers), np.int64)] + [v for t in tables if (v := self._values(t)) is not None]
+        addresses = np.unique(np.concatenate(values))
+        chosen = []
+        for each in live_allocations():
+            at = np.searchsorted(addresses, each.address)
+            if at < len(addresses) and each.contains(int(addresses[at])):
+                chosen.append(each)
+        return chosen
+
+    def _translate(self, table: HostPointer, *, to_gpu: bool) -> None:
+        """Replace host addresses in the copy of a table by GPU addresses, or the other way round."""
+        copy = next((each for each in self._copies if each.host.contains(table.address)), None)
+        if copy is None or self._values(table) is None:
+            return
+        at = copy.buffer.host.address + copy.offset + table.address - copy.host.address
+        values = np.ctypeslib.as_array((ctypes.c_int64 * int(np.prod(table.shape))).from_address(at))
+        original = values.copy()
+        for each in self._copies:
+            here, there = (each.host.address, each.va) if to_gpu else (each.va, each.host.address)
+            inside = (original >= here) & (original < here + each.host.size_bytes)
+            values[inside] = original[inside] - here + there
