@@ -76,22 +76,7 @@ def parser() -> argparse.ArgumentParser:
         default="pm4",
         help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
     )
-    checks = parser.add_argument_group("checks of the simulated GPU")
-    add_checks(checks)
-    checks.add_argument("--strict", action="store_true", help="an unused suppression is an error")
-    checks.add_argument(
-        "--error-exitcode",
-        type=_exit_code,
-        default=1,
-        metavar="N",
-        help="exit code for findings, 0 to 255 (default 1)",
-    )
-    checks.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="list remarks, and show packets and the device's own sentences",
-    )
+    add_judged_checks(parser)
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
     )
@@ -164,6 +149,26 @@ def add_checks(checks: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="F.yaml",
         help="accept the findings listed in this file (docs/launch.md); may be repeated",
+    )
+
+
+def add_judged_checks(parser: argparse.ArgumentParser) -> None:
+    """Add the checks of a simulated GPU, and how their findings affect output and exit code."""
+    checks = parser.add_argument_group("checks of the simulated GPU")
+    add_checks(checks)
+    checks.add_argument("--strict", action="store_true", help="an unused suppression is an error")
+    checks.add_argument(
+        "--error-exitcode",
+        type=_exit_code,
+        default=1,
+        metavar="N",
+        help="exit code for findings, 0 to 255 (default 1)",
+    )
+    checks.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list remarks, and show packets and the device's own sentences",
     )
 
 
@@ -351,11 +356,11 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
         rows.append((key, each["type"], first, each["least"], each["most"], each["not_finite"]))
     if rows:
         terminal.show(Table(("output", "type", "first", "least", "most", "not finite"), rows), out=out)
-    _show_findings(findings.left, wave, out, verbose=verbose)
+    show_findings(findings.left, wave, out, verbose=verbose)
     if findings.left and lines_missing:
         terminal.show(lines_missing, out=out)
     if verbose:
-        _show_findings(done.remarks, wave, out, verbose=verbose, remark=True)
+        show_findings(done.remarks, wave, out, verbose=verbose, remark=True)
     elif done.remarks:
         terminal.show(remark_line(done.remarks), out=out)
     if findings.suppressed:
@@ -386,7 +391,7 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
     terminal.show(f"{mark}  {verdict.kernel} on {done.device['arch']}{simulated}", out=out)
 
 
-def _show_findings(
+def show_findings(
     findings: tuple[FindingGroup, ...], wave: int, out: TextIO, *, verbose: bool, remark: bool = False
 ) -> None:
     """Show findings as lines that begin with FILE:LINE, like a compiler's; with --format as a table."""

@@ -159,7 +159,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         if name in environment:
             raise UsageError(f"{name} is set, but this version ignores it", next=f"unset {name}")
     known = {knob.name for knob in KNOBS}
-    ours = {"ZINC_RT_TEST_DATA", "ZINC_RT_SIM_SOCKET", "ZINC_RT_SIM_ROOT"}  # of tests; of `zinc-rt sim -- PROGRAM`
+    ours = {"ZINC_RT_TEST_DATA", "ZINC_RT_SIM_SOCKET", "ZINC_RT_SIM_ROOT", "ZINC_RT_SANITIZE"}
+    # of tests; of `zinc-rt sim -- PROGRAM` and `zinc-rt sanitize -- PROGRAM`
     for name in environment:
         if name.startswith("ZINC_RT_") and name not in known | ours:
             raise UsageError(f"{name} is not a setting", next="settings: " + ", ".join(sorted(known)))

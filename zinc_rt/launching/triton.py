@@ -1,9 +1,9 @@
 """Triton on a simulated GPU: `install()` makes a simulated chip Triton's active driver.
 
-    import zinc_rt.launching.triton as simulated
-    chip = simulated.install()
-    kernel[grid](x, y, n)      # torch CPU tensors or NumPy arrays
-    chip.assert_clean()
+import zinc_rt.launching.triton as simulated
+chip = simulated.install()
+kernel[grid](x, y, n)      # torch CPU tensors or NumPy arrays
+chip.assert_clean()
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from zinc_rt.launching.suppressions import Suppression, apply_suppressions
 from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions
 from zinc_rt.launching.triton_driver import WARP, SimulatedDriver
 from zinc_rt.launching.triton_memory import ArrayArgument
+from zinc_rt.launching.triton_startup import place_of
 from zinc_rt.sim.chips import chip as chip_row
 
 VERSIONS = ("3.7", "3.8", "3.9")  # of triton, tried in tests/launching
 OnFinding = Callable[[FindingGroup], None]
+OnChange = Callable[[int, Sequence[FindingGroup], Sequence[FindingGroup]], None]
 
 _installed: list[TritonChip] = []
 
@@ -39,7 +41,9 @@ class TritonChip:
     `findings` of all launches: those of one rule, kernel, source line and access are one, with their count.
     """
 
-    def __init__(self, options: ChipOptions, suppressions: Sequence[Suppression], on_finding: OnFinding | None) -> None:
+    def __init__(
+        self, options: ChipOptions, suppressions: Sequence[Suppression], on_finding: OnFinding | None
+    ) -> None:
         self.options = options
         self.launches = 0
         self.driver = SimulatedDriver(options, self._launched)
@@ -48,6 +52,7 @@ class TritonChip:
         self._findings: dict[tuple[object, ...], FindingGroup] = {}
         self._remarks: dict[tuple[object, ...], FindingGroup] = {}
         self._undo: list[Callable[[], None]] = []
+        self.on_change: OnChange | None = None  # called after a launch, with what is new in it
 
     @property
     def findings(self) -> tuple[FindingGroup, ...]:
@@ -90,8 +95,11 @@ class TritonChip:
                 left = apply_suppressions((each,), self._suppressions).left
                 for one in left:
                     self._on_finding(one)
-        for each in done.remarks if isinstance(done, CheckedLaunch) else ():
+        remarks = done.remarks if isinstance(done, CheckedLaunch) else ()
+        for each in remarks:
             _added(self._remarks, each)
+        if self.on_change is not None:
+            self.on_change(1, done.findings, remarks)
 
     def _activate(self) -> None:
         import triton.runtime
@@ -141,8 +149,7 @@ def _argument(value: Any) -> Any:
 
 def _added(groups: dict[tuple[object, ...], FindingGroup], group: FindingGroup) -> bool:
     """Add a finding to the groups. Return whether it is of a new place."""
-    access = group.access.partition("[")[0]
-    key = (group.rule, group.kernel, group.line or group.pc, access)
+    key = place_of(group)
     before = groups.get(key)
     groups[key] = group if before is None else replace(before, count=before.count + group.count)
     return before is None
@@ -161,10 +168,11 @@ def install(
 ) -> TritonChip:
     """Make a simulated chip Triton's active driver, and return it. An installed chip is replaced.
 
-    `chip`: gfx1201, gfx1200 or their names in `zinc-rt devices --simulated`. `sanitizer`, `tools`, `coherence`,
-    `reorder`: as for `zinc_rt.launch`. `timeout_seconds` of one launch. `on_finding` is called with each finding of
-    a new place. Raise UsageError without triton, or for an unknown chip; UnsupportedError for another version of
-    triton, or a chip whose waves are not simulated.
+    `chip`: gfx1201 or gfx1200. `sanitizer`, `tools`, `coherence`, `reorder`: as for `zinc_rt.launch`.
+    `timeout_seconds` of one launch. `on_finding` is called with each finding of a new place.
+
+    Raise UsageError without triton, or for an unknown chip; UnsupportedError for another version of triton, or a
+    chip whose waves are not simulated.
     """
     _check_version()
     try:

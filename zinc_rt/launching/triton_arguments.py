@@ -18,7 +18,12 @@ _INTEGERS = {"i1": np.uint8, "u1": np.uint8} | {
     for letter, word in (("i", "int"), ("u", "uint"))
     for bits in (8, 16, 32, 64)
 }
-_FLOATS = {"fp16": np.float16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64}
+_FLOATS: dict[str, type[np.floating]] = {
+    "fp16": np.float16,
+    "fp32": np.float32,
+    "f32": np.float32,
+    "fp64": np.float64,
+}
 _DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^\[>]*)\[([^\]]*)\]")
 
 
@@ -72,8 +77,8 @@ def _bfloat16(value: float) -> np.uint16:
 
 
 def _descriptor(name: str, kind: str, value: Any) -> Iterator[tuple[str, Argument]]:
-    """Expand a tensor descriptor as the AMD backend does: base, shape and strides in 64 bits, two flags, then shape
-    in 32 and strides in 64 bits."""
+    """Expand a tensor descriptor as the AMD backend does: base, shape and strides in 64 bits, two flags, then
+    shape in 32 and strides in 64 bits."""
     match = _DESCRIPTOR.match(kind)
     if match is None:
         raise UnsupportedError(f"argument {name} is a tensor descriptor of the form {kind}, which is not known")

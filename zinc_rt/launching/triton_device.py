@@ -15,13 +15,12 @@ from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import find_gpus
-from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped
-from zinc_rt.launching.kernarg import LaunchShape, Triple, pack, refuse_unsupported
+from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, refuse_unsupported
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
 from zinc_rt.launching.located import PlacedBuffer, located, plain_name
@@ -34,7 +33,7 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ChipOptions:
-    """A simulated chip and what checks its kernels. `sanitizer`, `tools`, `coherence`, `reorder`: as for `launch`."""
+    """A simulated chip and the checks of its kernels. `sanitizer` to `reorder`: see `launch`."""
 
     chip: str = DEFAULT_ARCH
     sanitizer: str = "full"
@@ -60,7 +59,7 @@ class ChipOptions:
 
 @dataclass(eq=False, slots=True)
 class LoadedKernel:
-    """A compiled kernel. `buffer`: its code on the open GPU `epoch`, loaded again after a fault closed that one."""
+    """A compiled kernel. `buffer`: its code on the GPU of `epoch`; it is loaded again after a fault."""
 
     image: CodeImage
     kernel: CodeKernel
@@ -107,7 +106,9 @@ class _ReusedQueue(KernelOnQueue):
 class _Findings(LaunchFindings):
     """The findings of one launch among pointers into the copies."""
 
-    def __init__(self, driver: SimClient, image: CodeImage, tools: frozenset[str], placed: list[PlacedBuffer]) -> None:
+    def __init__(
+        self, driver: SimClient, image: CodeImage, tools: frozenset[str], placed: list[PlacedBuffer]
+    ) -> None:
         super().__init__(driver, image, tools)
         self._placed = placed
 
@@ -194,7 +195,7 @@ class TritonDevice:
         before = self._counters(counted)
         shape = LaunchShape(grid, (threads, 1, 1), dimensions=3)
         kernel = loaded.kernel
-        matched = [
+        matched: Matched = [
             (wanted, name, self._value(value))
             for wanted, (name, value) in zip(kernel.shown, arguments.items(), strict=True)
         ]

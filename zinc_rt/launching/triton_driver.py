@@ -75,7 +75,9 @@ class SimulatedLauncher:
         self._signature = dict(source.signature)
         self._metadata = metadata
         if metadata.num_ctas != 1:
-            raise UnsupportedError(f"{metadata.name}: num_ctas={metadata.num_ctas}; RDNA has no clusters of workgroups")
+            raise UnsupportedError(
+                f"{metadata.name}: num_ctas={metadata.num_ctas}; RDNA has no clusters of workgroups"
+            )
 
     def __call__(
         self,
@@ -283,5 +285,3 @@ class SimulatedInterface:
     @staticmethod
     def current_device() -> int:
         return 0
-
-

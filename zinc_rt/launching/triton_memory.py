@@ -91,7 +91,9 @@ def _tensor_pointer(name: str, tensor: Any, itemsize: int) -> HostPointer:
             next="create it with device='cpu', or triton.runtime.driver.active.get_active_torch_device()",
         )
     if tensor.layout is not _torch().strided:
-        raise UnsupportedError(f"argument {name} has the layout {tensor.layout}; only strided tensors have a pointer")
+        raise UnsupportedError(
+            f"argument {name} has the layout {tensor.layout}; only strided tensors have a pointer"
+        )
     dense = tuple(tensor.shape) if tensor.is_contiguous() else None
     storage = tensor.untyped_storage()
     size = storage.nbytes()
@@ -149,7 +151,9 @@ def live_allocations() -> list[HostAllocation]:
         if isinstance(each, torch.Tensor) and each.device.type == "cpu" and each.layout is torch.strided:
             storage = each.untyped_storage()
             if storage.nbytes():
-                by_address[storage.data_ptr()] = HostAllocation(storage.data_ptr(), storage.nbytes(), True, storage)
+                by_address[storage.data_ptr()] = HostAllocation(
+                    storage.data_ptr(), storage.nbytes(), True, storage
+                )
     return list(by_address.values())
 
 
@@ -235,7 +239,9 @@ class DeviceCopies:
         copy = self._pool.pop(key, None)
         if copy is None:
             offset = GUARD_BYTES + host.address % PAGE_BYTES
-            name = next((each.name for each in pointers if each.allocation and host.contains(each.address)), "memory")
+            name = next(
+                (each.name for each in pointers if each.allocation and host.contains(each.address)), "memory"
+            )
             size = offset + host.size_bytes + GUARD_BYTES
             buffer = self._gpu.alloc(size, Placement.GTT, name, writable=host.writable)
             copy = DeviceCopy(host, buffer, offset)

@@ -1,0 +1,132 @@
+"""The checks of a program under `zinc-rt sanitize`: options in the environment, findings in a folder.
+
+Each process writes its findings to a file of JSON lines as they occur, so they survive a crash.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from zinc_rt.host.errors import ZincError
+from zinc_rt.host.sanitizer_rules import RULES
+from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.launching.finding_groups import FindingGroup
+
+SANITIZE = "ZINC_RT_SANITIZE"
+_STARTUP = Path(__file__).parent / "startup"
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizeOptions:
+    """How a program is checked. `folder` gets the reports; `cuda`: torch's device cuda means the CPU."""
+
+    folder: str
+    chip: str = DEFAULT_ARCH
+    sanitizer: str = "full"
+    tools: tuple[str, ...] | None = None
+    coherence: str | None = None
+    reorder: int | None = None
+    timeout_seconds: float | None = None
+    cuda: bool = True
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """Return the environment of the program."""
+        path = [str(_STARTUP), *filter(None, [inherited.get("PYTHONPATH", "")])]
+        return {**inherited, SANITIZE: json.dumps(asdict(self)), "PYTHONPATH": os.pathsep.join(path)}
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizeReport:
+    """What the processes of a program reported."""
+
+    launches: int
+    findings: tuple[FindingGroup, ...]
+    remarks: tuple[FindingGroup, ...]
+
+
+def begin() -> None:
+    """Install the chip that the environment describes. Called after `import triton`."""
+    from zinc_rt.launching.triton import install
+
+    options = json.loads(os.environ[SANITIZE])
+    folder, _ = Path(options.pop("folder")), options.pop("cuda")
+    try:
+        chip = install(**options)
+    except ZincError as error:
+        print(f"zinc-rt sanitize: {error}", file=sys.stderr)
+        os._exit(error.exit_code)
+    writer = _Writer(folder)
+    chip.on_change = writer.write
+    atexit.register(chip.close)
+
+
+def begin_torch() -> None:
+    """Let torch's device cuda mean the CPU, unless the options say otherwise. Called after `import torch`."""
+    options = json.loads(os.environ[SANITIZE])
+    if options["cuda"]:
+        from zinc_rt.launching.triton_torch import cuda_on_cpu
+
+        cuda_on_cpu(options["chip"])
+
+
+class _Writer:
+    """Writes the state of a chip's checks: one line for each launch with something new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._pid = folder, 0
+        self._file: TextIO | None = None
+
+    def write(self, launches: int, findings: Sequence[FindingGroup], remarks: Sequence[FindingGroup]) -> None:
+        if self._file is None or self._pid != os.getpid():  # after fork: a file of its own
+            self._pid = os.getpid()
+            self._file = (self._folder / f"{self._pid}.jsonl").open("a", encoding="utf-8")
+        rows = {
+            "launches": launches,
+            "findings": list(map(asdict, findings)),
+            "remarks": list(map(asdict, remarks)),
+        }
+        self._file.write(json.dumps(rows) + "\n")
+        self._file.flush()
+
+
+def read_reports(folder: Path) -> SanitizeReport:
+    """Read the reports of all processes. A line that a crash cut short is left out."""
+    launches, findings, remarks = 0, [], []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            launches += row["launches"]
+            findings += [_group(each) for each in row["findings"]]
+            remarks += [_group(each) for each in row["remarks"]]
+    return SanitizeReport(launches, same_places(findings), same_places(remarks))
+
+
+def _group(row: dict[str, Any]) -> FindingGroup:
+    group = row["workgroup"]
+    return FindingGroup(**{**row, "workgroup": tuple(group) if group is not None else None})
+
+
+def same_places(groups: Iterable[FindingGroup]) -> tuple[FindingGroup, ...]:
+    """Join findings of one rule, kernel, source line and access, with the sum of their counts."""
+    joined: dict[tuple[object, ...], FindingGroup] = {}
+    for each in groups:
+        key = place_of(each)
+        before = joined.get(key)
+        joined[key] = each if before is None else replace(before, count=before.count + each.count)
+    return tuple(joined.values())
+
+
+def place_of(group: FindingGroup) -> tuple[object, ...]:
+    """Return what findings of one place have in common."""
+    assert group.rule in RULES
+    return (group.rule, group.kernel, group.line or group.pc, group.access.partition("[")[0])
