@@ -177,7 +177,11 @@ class KernelOnQueue:
         fence = ctypes.c_uint64.from_address(self._fence.host.address)
         begun = time.monotonic()
         self._wptr = self._publish(self._target.address, self._wptr, ctypes.addressof(array), len(words))
-        return waited(lambda: fence.value == self._launches, begun, timeout_seconds, stopped)
+        return waited(lambda: self.has_ended(fence.value), begun, timeout_seconds, stopped)
+
+    def has_ended(self, fence: int) -> bool:
+        """Return whether the launch has reached its fence. Called again and again while it runs."""
+        return fence == self._launches
 
 
 def waited(done: Callable[[], bool], begun: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:

@@ -16,10 +16,11 @@ from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
-from zinc_rt.kmd.transport import DeviceBuffer
+from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped
+from zinc_rt.launching.hostcall import HostcallBuffer, print_text
 from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, refuse_unsupported
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
@@ -83,6 +84,7 @@ class _ReusedQueue(KernelOnQueue):
     def __init__(self, gpu: KfdGpu, announce: Any) -> None:
         self._of_launch: list[DeviceBuffer] = []
         self._scratch: dict[tuple[int, int], tuple[int, int]] = {}
+        self.hostcalls: HostcallBuffer | None = None
         super().__init__(gpu, announce)
 
     def put(self, content: np.ndarray | bytes, name: str) -> DeviceBuffer:
@@ -94,6 +96,23 @@ class _ReusedQueue(KernelOnQueue):
         if key not in self._scratch or not kernel.rsrc2 & 1:
             self._scratch[key] = super().scratch(kernel)
         return self._scratch[key]
+
+    def has_ended(self, fence: int) -> bool:
+        if self.hostcalls is not None:
+            self.hostcalls.serve()
+        return super().has_ended(fence)
+
+    def hostcall_va(self) -> int:
+        """Return the address of the buffer for host calls, which is allocated for the first kernel with any."""
+        if self.hostcalls is None:
+            self.hostcalls = HostcallBuffer(self._shared, print_text)
+        return self.hostcalls.va
+
+    def _shared(self, size_bytes: int, name: str) -> DeviceBuffer:
+        buffer = self._gpu.alloc(size_bytes, Placement.GTT, name)
+        if self._announce is not None:
+            self._announce(buffer.gpu_va, size_bytes, name)
+        return buffer
 
     def free_launch(self) -> None:
         for each in self._of_launch:
@@ -200,6 +219,7 @@ class TritonDevice:
             for wanted, (name, value) in zip(kernel.shown, arguments.items(), strict=True)
         ]
         segment, lds_bytes = pack(kernel, matched, {}, shape, dynamic_lds_bytes)
+        segment = self._with_hostcalls(segment, kernel)
         try:
             segment_va = self._queue.put(segment, "kernarg").gpu_va if segment else 0
             packets = self._queue.packets(kernel, loaded.buffer.gpu_va, segment_va, shape, lds_bytes)
@@ -217,6 +237,13 @@ class TritonDevice:
         after = self._counters(counted)
         errors = tuple(each for each in groups if each not in remarks)
         return CheckedLaunch(errors, remarks, after[0] - before[0], after[1] - before[1])
+
+    def _with_hostcalls(self, segment: bytes, kernel: CodeKernel) -> bytes:
+        """Return the kernarg segment with the address of the buffer for host calls, if the kernel has any."""
+        at = next((each.offset for each in kernel.arguments if each.kind == "hidden_hostcall_buffer"), None)
+        if at is None:
+            return segment
+        return segment[:at] + self._queue.hostcall_va().to_bytes(8, "little") + segment[at + 8 :]
 
     def _value(self, value: np.generic | HostPointer | None) -> np.generic | None:
         if isinstance(value, HostPointer):
