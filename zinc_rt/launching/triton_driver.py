@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -140,6 +141,7 @@ class SimulatedDriver:
         self.options = options
         self._on_launch = on_launch
         self._counted: list[CheckedLaunch] | None = None
+        self._noted = False  # what do_bench returns
 
     # --- as triton.backends.driver.DriverBase ---
 
@@ -226,13 +228,24 @@ class SimulatedDriver:
         return_mode: str = "mean",
     ) -> Any:
         """Run `fn` once and return a number for its time in ms from simulated counters, in place of
-        triton.testing.do_bench. It ranks configurations roughly and is no measurement of a card."""
+        triton.testing.do_bench. It ranks configurations roughly and is no measurement of a card. Without a launch
+        it is the time of the host."""
+        begun = time.perf_counter()
         with self.counting() as launches:
             fn()
         milliseconds = sum(simulated_ms(each, chip(self.options.chip)) for each in launches)
+        milliseconds = milliseconds if launches else (time.perf_counter() - begun) * 1000
+        self._note_simulated(bool(launches))
         if quantiles is not None:
             return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
         return [milliseconds] if return_mode == "all" else milliseconds
+
+    def _note_simulated(self, launched: bool) -> None:
+        """Note once on stderr what the numbers of do_bench are."""
+        if launched and not self._noted:
+            self._noted = True
+            text = "do_bench: times are estimates from simulated counters, and say nothing about a card's speed"
+            print(f"zinc-rt: {text}", file=sys.stderr)
 
     @contextmanager
     def counting(self) -> Any:
@@ -262,8 +275,6 @@ class SimulatedEvent:
         self.at = 0.0
 
     def record(self, stream: Any = None) -> None:
-        import time
-
         self.at = time.perf_counter()
 
     def synchronize(self) -> None:

@@ -186,6 +186,36 @@ KERNELS = {
     .Lend:
     s_endpgm
     """,
+    # Wave 0 of each workgroup stores data and invalidates its cache; after a barrier wave 1 reads the last one's.
+    "acquired for the group": """
+    v_and_b32 v0, 0x3ff, v0
+    v_readfirstlane_b32 s8, v0
+    s_cmp_lg_u32 s8, 0
+    s_cbranch_scc1 .Lbarrier
+    s_mov_b32 exec_lo, 1
+    v_mov_b32 v2, ttmp9
+    v_lshlrev_b32 v1, 2, v2
+    global_store_b32 v1, v2, s[0:1]
+    global_wb scope:SCOPE_DEV
+    s_wait_storecnt 0x0
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 .Lbarrier
+    global_inv scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    .Lbarrier:
+    s_barrier_signal -1
+    s_barrier_wait -1
+    s_cmp_eq_u32 s8, 0
+    s_cbranch_scc1 .Lend
+    s_mov_b32 exec_lo, 1
+    s_max_u32 s9, ttmp9, 1
+    s_sub_co_u32 s9, s9, 1
+    v_mov_b32 v2, s9
+    v_lshlrev_b32 v1, 2, v2
+    global_load_b32 v7, v1, s[0:1]
+    .Lend:
+    s_endpgm
+    """,
     # Wave 0 stores data, then a flag; wave 1 waits for the flag and reads the data. Data in memory and in the LDS.
     "flag between waves": """
     v_and_b32 v0, 0x3ff, v0
@@ -527,6 +557,18 @@ def test_last_workgroup_must_invalidate_before_reading_others_stores() -> None:
             assert [each.rule for each in findings] == ["race"]
             assert findings[0].pc == pc_of(kernel, "global_load_b32 v7")
             assert findings[0].lanes == 0x7F
+
+
+def test_barrier_passes_on_that_a_wave_has_acquired() -> None:
+    """As where one wave takes a lock for its workgroup."""
+    kernel = code(KERNELS["acquired for the group"])
+    for acquires in (1, 0):
+        device = EngineDevice(level="full", threads=1)
+        user = [*split(device.place(np.zeros(64, np.uint32), "out")), acquires]
+        findings = device.run(kernel, groups=(8, 1, 1), threads=(64, 1, 1), user_data=user)
+        assert {(each.rule, each.pc) for each in findings} == (
+            set() if acquires else {("race", pc_of(kernel, "global_load_b32 v7"))}
+        )
 
 
 def test_acquired_flag_orders_waves_of_a_workgroup() -> None:

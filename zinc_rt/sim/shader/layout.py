@@ -242,6 +242,7 @@ u64 program_va          # of byte 0 of the kernel
 u32 group_waves         # waves of the group that take part in barriers
 u32 barrier_signals     # in this phase
 u32 barrier_phase
+u32 acquired_phase      # 1 + the first phase in which a wave of the group set STATE.acquired; 0: none (level full)
 u32 mode                # MODE register: FLOAT_MODE in bits 7:0, FP16_OVFL in bit 23
 u64 realtime            # counts up at each read, 100 MHz
 u64 cycles

@@ -5,7 +5,8 @@ A RACE record per dword holds the last writer and the readers since. Waves of a 
 (the epoch of a wave is the number of barriers it has passed) and by acquire operations: a wave that reads another
 wave's atomic store with an atomic access, then executes global_inv with workgroup scope or wider, is ordered after
 that wave until the next barrier. Waves of different workgroups are unordered unless the wave executed global_inv
-with device or system scope before, or the access has such a scope; the synchronisation is then assumed to be
+with device or system scope before, or another wave of its workgroup did so before a barrier that both have passed
+(a lock that one wave takes for all), or the access has such a scope; the synchronisation is then assumed to be
 correct.
 
 Atomics do not race with atomics. Atomic accesses are the atomic instructions, and loads and stores with a scope
@@ -263,7 +264,9 @@ def _build_global(function: ir.Function) -> None:
     for value, shift in ((group, GROUP), (epoch, EPOCH), (wave, WAVE)):
         mine = b.or_(mine, b.shl(value, shift))
     acquired = b.unequal(b.get(state, STATE, "acquired"), 0)
-    trusted = b.or_(acquired, b.has(said, SYNCHRONISING))
+    since = b.zext(b.get(context, CONTEXT, "acquired_phase"), I64)
+    by_barrier = b.and_(b.unequal(since, 0), b.not_(b.below(_epoch(b, state, context), since)))
+    trusted = b.any(acquired, by_barrier, b.has(said, SYNCHRONISING))
     check = _GlobalCheck(b, (state, context), kind, said, mine, wave, trusted)
     check.each(va, size, records)
     b.ret(b.load(check.race, typ=I1))

@@ -151,6 +151,8 @@ def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
         e.frame.set_state_field("waves_acquired", e.frame.state_field("waves_seen"))
         if scope(i) >= access.DEVICE_SCOPE:
             e.frame.set_state_field("acquired", 1)
+            first, phase = e.frame.field("acquired_phase"), e.frame.field("barrier_phase")
+            e.frame.set_field("acquired_phase", e.b.select(e.b.equal(first, 0), e.b.add(phase, 1), first))
     e.b.fence(ordering)
     if i.mnemonic != "global_wb" and scope(i):  # the L0 writes through: nothing to write back
         cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)

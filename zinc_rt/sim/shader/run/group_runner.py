@@ -91,6 +91,7 @@ u32 failed              # the wave that stopped with FAULT, ILLEGAL or HALT
 u32 group_waves         # as in CONTEXT, while the slot rests
 u32 barrier_signals
 u32 barrier_phase
+u32 acquired_phase
 u32 first_end           # the lowest barrier phase in which a wave ended, NO_PHASE: none yet
 u32 mismatch            # 1: a barrier that an ended wave never came to was noted
 u32 hw_id1              # of its workgroup processor; the wave's SIMD and slot are added
@@ -120,6 +121,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     waves = shape.waves
     slot.active, slot.group, slot.waves, slot.group_waves = 1, group, waves, waves
     slot.barrier_signals, slot.barrier_phase, slot.first_end, slot.mismatch = 0, 0, NO_PHASE, 0
+    slot.acquired_phase = 0
     b.fill(slot.lds, job.lds_fill, job.lds_bytes)
     b.fill(slot.lds_shadow, job.lds_shadow_fill, job.lds_shadow_bytes)
     b.fill(slot.scratch, 0, waves.to(I64) * job.scratch_wave_bytes)
@@ -162,7 +164,12 @@ def _place_of_group(b: StructuredBuilder, job: RecordView, group: Integer) -> tu
     return ids, b.record(SHAPE, job.shapes[which])
 
 
-_KEPT = ("group_waves", "barrier_signals", "barrier_phase")  # of a group, in the context while it runs
+_KEPT = (
+    "group_waves",
+    "barrier_signals",
+    "barrier_phase",
+    "acquired_phase",
+)  # of a group, in the context while it runs
 
 
 def _run_group(module: ir.Module, wave: int) -> ir.Function:
