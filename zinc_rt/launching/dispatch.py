@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from zinc_rt.pm4.registers import Sh
 
 RING_BYTES = 1 << 16
 INITIATOR, WAVE32 = 0x5, 1 << 15  # COMPUTE_SHADER_EN, FORCE_START_AT_000; CS_W32_EN
+FORCE_START_AT_000 = 0x4
+MOST_PARTS = 1000  # of a reversed grid: 12 dwords each in the ring
 LDS_LIMIT_BYTES, LDS_GRANULE_BYTES = 65536, 512
 LDS_SIZE_MASK = 0x1FF << 15
 SCRATCH_UNIT_BYTES = 256
@@ -89,10 +91,17 @@ class KernelOnQueue:
         return buffer
 
     def packets(
-        self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
+        self,
+        kernel: CodeKernel,
+        image_va: int,
+        kernarg_va: int,
+        shape: LaunchShape,
+        lds_bytes: int,
+        *,
+        reverse: bool = False,
     ) -> list[Packet]:
-        """Return packets that invalidate caches, set registers and dispatch. Raise InputError for an impossible
-        workgroup."""
+        """Return packets that invalidate caches, set registers and dispatch. `reverse`: the last workgroups first.
+        Raise InputError for an impossible workgroup."""
         program = self.check(kernel, image_va, shape, lds_bytes)
         blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
         rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
@@ -107,9 +116,7 @@ class KernelOnQueue:
             SetShReg(Sh.TMPRING_SIZE, (tmpring,)),
             SetShReg(Sh.RESOURCE_LIMITS, (0,)),
             SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user)))),
-            SetShReg(Sh.START_X, (0, 0, 0, *shape.block, 0, 0)),
-            DispatchDirect(*shape.grid, INITIATOR | (WAVE32 if kernel.wave == 32 else 0)),
-            EventWrite.cs_partial_flush(),
+            *_dispatches(shape, WAVE32 if kernel.wave == 32 else 0, reverse),
         ]
 
     def check(self, kernel: CodeKernel, image_va: int, shape: LaunchShape, lds_bytes: int) -> int:
@@ -182,6 +189,24 @@ class KernelOnQueue:
     def has_ended(self, fence: int) -> bool:
         """Return whether the launch has reached its fence. Called again and again while it runs."""
         return fence == self._launches
+
+
+def _dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet]:
+    """Return the packets of one dispatch, or of several with a part of the grid each, one after the other, the
+    last part first. The parts are along the last axis that has more than one workgroup."""
+    if not reverse:
+        yield SetShReg(Sh.START_X, (0, 0, 0, *shape.block, 0, 0))
+        yield DispatchDirect(*shape.grid, INITIATOR | wave)
+        yield EventWrite.cs_partial_flush()
+        return
+    axis = max((at for at in range(3) if shape.grid[at] > 1), default=0)
+    size = -(-shape.grid[axis] // MOST_PARTS)
+    for first in reversed(range(0, shape.grid[axis], size)):
+        start, counts = [0, 0, 0], list(shape.grid)
+        start[axis], counts[axis] = first, min(size, shape.grid[axis] - first)
+        yield SetShReg(Sh.START_X, (*start, *shape.block, 0, 0))
+        yield DispatchDirect(counts[0], counts[1], counts[2], INITIATOR & ~FORCE_START_AT_000 | wave)
+        yield EventWrite.cs_partial_flush()
 
 
 def waited(done: Callable[[], bool], begun: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:

@@ -80,6 +80,7 @@ def launch(
     coherence: str | None = None,
     reorder: int | None = None,
     perturb: int = 0,
+    reverse: bool = False,
     debugger: LaunchDebugger | None = None,
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
@@ -96,7 +97,8 @@ def launch(
     Of a simulated device: `sanitizer`, a mode (off, fast, full), or `tools` instead (memcheck, racecheck, ...);
     `coherence`: bar, direct or caches, None for bar, and for caches if `tools` has cachecheck; `reorder`: a seed
     for the order of concurrent work; `perturb`: a seed that moves results of approximate instructions by up to one
-    ULP, 0 for correctly rounded ones; `debugger`, which runs it instead.
+    ULP, 0 for correctly rounded ones; `reverse`: the last workgroups first, one part of the grid after the other
+    (pm4 packets only); `debugger`, which runs it instead.
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
@@ -148,7 +150,7 @@ def launch(
         segment, all_lds_bytes = pack(wanted, matched, addresses, shape, dynamic)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
-        submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes)
+        submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes, reverse)
         if debugger is not None:
             regions = (
                 *((key, each.gpu_va, value.array.nbytes) for key, (each, value) in buffers.items()),
@@ -176,13 +178,13 @@ def launch(
 
 
 def _submission(
-    on: KernelOnQueue, kernel: CodeKernel, at: tuple[int, int], shape: LaunchShape, lds_bytes: int
+    on: KernelOnQueue, kernel: CodeKernel, at: tuple[int, int], shape: LaunchShape, lds_bytes: int, reverse: bool
 ) -> Callable[[float, Callable[[], str]], float]:
     """Return a function that runs the kernel once, as KernelOnQueue.run does. `at`: VAs of the image and the
     kernarg segment."""
     if isinstance(on, KernelOnAqlQueue):
         return partial(on.run_packet, on.packet(kernel, *at, shape, lds_bytes))
-    return partial(on.run, on.packets(kernel, *at, shape, lds_bytes))
+    return partial(on.run, on.packets(kernel, *at, shape, lds_bytes, reverse=reverse))
 
 
 def choose_kernel(image: CodeImage, kernel: str | None) -> CodeKernel:

@@ -72,6 +72,11 @@ def _read(path: str) -> list[Suppression]:
     )
     if not isinstance(rows, list):
         raise InputError(f"{path}: expected `schema: {SCHEMA}` and a list `suppressions`")
+    return suppressions_of(path, rows)
+
+
+def suppressions_of(path: str, rows: Iterable[Any]) -> list[Suppression]:
+    """Return the entries of a list in the file `path`. Raise InputError as read_suppressions does."""
     return [_entry(path, number, row) for number, row in enumerate(rows, 1)]
 
 

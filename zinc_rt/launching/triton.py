@@ -48,7 +48,7 @@ class TritonChip:
         self.launches = 0
         self.driver = SimulatedDriver(options, self._launched)
         self._suppressions = tuple(suppressions)
-        self._on_finding = on_finding
+        self.on_finding = on_finding
         self._findings: dict[tuple[object, ...], FindingGroup] = {}
         self._remarks: dict[tuple[object, ...], FindingGroup] = {}
         self._undo: list[Callable[[], None]] = []
@@ -80,10 +80,14 @@ class TritonChip:
         """Close the GPU; the next launch opens a new one."""
         self.driver.device.close()
 
-    def uninstall(self) -> None:
-        """Make Triton's former driver active again, and close the GPU."""
+    def deactivate(self) -> None:
+        """Make Triton's former driver active again; the GPU stays open."""
         while self._undo:
             self._undo.pop()()
+
+    def uninstall(self) -> None:
+        """Make Triton's former driver active again, and close the GPU."""
+        self.deactivate()
         self.close()
         if self in _installed:
             _installed.remove(self)
@@ -91,17 +95,18 @@ class TritonChip:
     def _launched(self, kernel: str, done: CheckedLaunch | LaunchStopped) -> None:
         self.launches += 1
         for each in done.findings:
-            if _added(self._findings, each) and self._on_finding is not None:
+            if _added(self._findings, each) and self.on_finding is not None:
                 left = apply_suppressions((each,), self._suppressions).left
                 for one in left:
-                    self._on_finding(one)
+                    self.on_finding(one)
         remarks = done.remarks if isinstance(done, CheckedLaunch) else ()
         for each in remarks:
             _added(self._remarks, each)
         if self.on_change is not None:
             self.on_change(1, done.findings, remarks)
 
-    def _activate(self) -> None:
+    def activate(self) -> None:
+        """Make this chip Triton's active driver."""
         import triton.runtime
         import triton.testing
         from triton.runtime.jit import JITFunction
@@ -174,6 +179,30 @@ def install(
     Raise UsageError without triton, or for an unknown chip; UnsupportedError for another version of triton, or a
     chip whose waves are not simulated.
     """
+    options = check_chip(chip, sanitizer, tools, coherence, reorder)
+    if timeout_seconds is not None:
+        options = replace(options, timeout_seconds=timeout_seconds)
+    for each in list(_installed):
+        each.uninstall()
+    installed = TritonChip(options, suppressions, on_finding)
+    installed.activate()
+    _installed.append(installed)
+    return installed
+
+
+def installed() -> TritonChip | None:
+    """Return the chip that Triton launches on now, or None."""
+    return _installed[-1] if _installed else None
+
+
+def check_chip(
+    chip: str,
+    sanitizer: str = "full",
+    tools: Sequence[str] | None = None,
+    coherence: str | None = None,
+    reorder: int | None = None,
+) -> ChipOptions:
+    """Return the options of a chip. Raise the errors of `install`."""
     _check_version()
     try:
         row = chip_row(chip)
@@ -182,20 +211,8 @@ def install(
     if not row.isa.is_simulated:
         raise UnsupportedError(f"chip {chip}: simulated devices run no waves of {row.gfx}", next="use gfx1201")
     options = ChipOptions(chip, sanitizer, tuple(tools) if tools is not None else None, coherence, reorder)
-    if timeout_seconds is not None:
-        options = replace(options, timeout_seconds=timeout_seconds)
     options.machine()  # an unknown tool is an error now
-    for each in list(_installed):
-        each.uninstall()
-    installed = TritonChip(options, suppressions, on_finding)
-    installed._activate()
-    _installed.append(installed)
-    return installed
-
-
-def installed() -> TritonChip | None:
-    """Return the chip that Triton launches on now, or None."""
-    return _installed[-1] if _installed else None
+    return options
 
 
 def _check_version() -> None:

@@ -143,6 +143,7 @@ class TritonDevice:
         self._open = ExitStack()
         self._pid = 0
         self.epoch = 0  # counts how often the GPU was opened
+        self.reverse = False  # the last workgroups of a grid first
         self.arch = options.chip
 
     def load(self, data: bytes, name: str) -> LoadedKernel:
@@ -222,7 +223,8 @@ class TritonDevice:
         segment = self._with_hostcalls(segment, kernel)
         try:
             segment_va = self._queue.put(segment, "kernarg").gpu_va if segment else 0
-            packets = self._queue.packets(kernel, loaded.buffer.gpu_va, segment_va, shape, lds_bytes)
+            places = (loaded.buffer.gpu_va, segment_va)
+            packets = self._queue.packets(kernel, *places, shape, lds_bytes, reverse=self.reverse)
             self._queue.run(packets, self.options.timeout_seconds, findings.stopped)
         except CheckFailed as stop:
             doing = findings.after_timeout()

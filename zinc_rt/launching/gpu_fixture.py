@@ -1,0 +1,185 @@
+"""The object behind the fixture `gpu` of the pytest plugin, and the simulated GPU that a test process shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.host.errors import CheckFailed
+from zinc_rt.launching.against import Against, Compared
+from zinc_rt.launching.finding_groups import FindingGroup
+from zinc_rt.launching.launch import Launched, LaunchStopped, launch
+from zinc_rt.launching.launch_findings import chosen_tools
+from zinc_rt.launching.located import finding_lines
+from zinc_rt.launching.suppressions import apply_suppressions, read_suppressions, suppressions_of
+
+if TYPE_CHECKING:
+    from zinc_rt.launching.triton import TritonChip
+
+WAVE = 32  # for the lanes in messages
+
+
+class GpuSession:
+    """The chip, tools and suppressions of a test run. Its device stays open between tests."""
+
+    def __init__(
+        self, chip: str, tools: tuple[str, ...] | None, files: Sequence[str], table: tuple[str, Sequence[Any]]
+    ) -> None:
+        """`files`: suppression files; `table`: a file's name and its entries.
+
+        Raise UsageError for an unknown tool, InputError for a bad suppression.
+        """
+        chosen_tools("full", tools)
+        self.chip, self.tools = chip, tools
+        self.suppressions = (*read_suppressions(files), *suppressions_of(*table))
+        self._chips: dict[str, TritonChip] = {}
+        self._active: TritonChip | None = None
+
+    def activate(self, chip: str, on_finding: Callable[[FindingGroup], None]) -> TritonChip:
+        """Make a simulated chip Triton's active driver."""
+        from zinc_rt.launching.triton import TritonChip, check_chip
+
+        if self._active is not None and self._active is not self._chips.get(chip):
+            self.deactivate()
+        if chip not in self._chips:
+            self._chips[chip] = TritonChip(check_chip(chip, tools=self.tools), self.suppressions, None)
+        selected = self._chips[chip]
+        selected.on_finding = on_finding
+        if self._active is None:
+            selected.clear()
+            selected.activate()
+            self._active = selected
+        return selected
+
+    def deactivate(self) -> None:
+        """Restore Triton's own driver. The device stays open."""
+        if self._active is not None:
+            self._active.deactivate()
+            self._active = None
+
+    def close(self) -> None:
+        self.deactivate()
+        for each in self._chips.values():
+            each.close()
+
+
+class GpuFixture:
+    """A simulated GPU for one test. `findings` holds those that no suppression covers and that were not taken."""
+
+    def __init__(self, session: GpuSession) -> None:
+        self._session = session
+        self._findings: list[FindingGroup] = []
+        self._reported: list[str] = []
+        self.launches = 0
+        self.chip = session.chip
+        self.reverse = False  # the last workgroups of each launch first
+
+    @property
+    def findings(self) -> tuple[FindingGroup, ...]:
+        return tuple(self._findings)
+
+    def launch(
+        self,
+        code: Any,
+        kernel: str | None = None,
+        *,
+        grid: int | Sequence[int],
+        block: int | Sequence[int] | None = None,
+        args: Mapping[str, Any],
+        **options: Any,
+    ) -> Launched:
+        """Run a kernel as `zinc_rt.launch` does, on a simulated device. Its findings are added to `findings`; a
+        launch that does not end raises LaunchStopped."""
+        options = {"tools": self._session.tools, "reverse": self.reverse, "arch": self.chip, **options}
+        self.launches += 1
+        try:
+            done = launch(code, kernel, grid=grid, block=block, args=args, device="sim", **options)
+        except LaunchStopped as stop:
+            self._add(stop.findings)
+            raise
+        self._add(done.findings)
+        return done
+
+    def triton(self) -> TritonChip:
+        """Make the GPU Triton's active driver until the test ends, and return it."""
+        selected = self._session.activate(self.chip, self._one)
+        selected.driver.device.reverse = self.reverse
+        return selected
+
+    def retarget(self) -> None:
+        """Let Triton's launches go to `chip` in the order of `reverse`, if the test uses Triton."""
+        if self._session._active is not None:
+            self.triton()
+
+    def take_findings(self) -> tuple[FindingGroup, ...]:
+        """Return the findings so far and forget them: a test that expects some does not fail for them."""
+        taken, self._findings = tuple(self._findings), []
+        return taken
+
+    def assert_clean(self) -> None:
+        """Fail the test, with FILE:LINE of each, if there are findings. Fail it also if nothing was launched."""
+        if not self.launched:
+            pytest.fail("no kernel was launched, so nothing was checked", pytrace=False)
+        self.check()
+
+    @property
+    def launched(self) -> bool:
+        active = self._session._active
+        return bool(self.launches or (active is not None and active.launches))
+
+    def check(self) -> None:
+        """Fail the test if there are findings. The plugin calls it after the test function."""
+        if self._findings:
+            taken = self.take_findings()
+            pytest.fail("\n".join(line for each in taken for line in finding_lines(each, WAVE)), pytrace=False)
+
+    def report(self) -> list[str]:
+        """Return the first line of each finding of the test, also of those that it took."""
+        return self._reported
+
+    def against(
+        self,
+        reference: Callable[..., Any],
+        *,
+        sizes: Sequence[int],
+        inputs: Sequence[Any] | Callable[[np.random.Generator, int], Sequence[np.ndarray]] = (np.float32,),
+        ulps: int = 0,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        chips: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> Callable[[Callable[..., None]], None]:
+        """Return a function that compares a kernel with a reference, used as a decorator:
+
+            @gpu.against(lambda x, y: x + y, sizes=(1, 31, 1000), inputs=(np.float32, np.float32))
+            def check(out, x, y):
+                add[(triton.cdiv(out.size, 256),)](x, y, out, out.size, BLOCK=256)
+
+        See zinc_rt.launching.against for the cases. The first failing case is reduced and fails the test.
+        """
+        compared = Compared(reference, inputs, ulps, rtol, atol)
+
+        def run_all(run: Callable[..., None]) -> None:
+            try:
+                Against(self, compared, run, seed).check(sizes, chips or (self.chip, _other(self.chip)))
+            except CheckFailed as error:
+                self.take_findings()
+                pytest.fail(str(error), pytrace=False)
+
+        return run_all
+
+    def _one(self, finding: FindingGroup) -> None:
+        self._add((finding,))
+
+    def _add(self, findings: Sequence[FindingGroup]) -> None:
+        left = apply_suppressions(findings, self._session.suppressions).left
+        self._findings += left
+        self._reported += [finding_lines(each, WAVE)[0] for each in left]
+
+
+def _other(chip: str) -> str:
+    """Return a second simulated chip."""
+    return "gfx1200" if chip == "gfx1201" else "gfx1201"
