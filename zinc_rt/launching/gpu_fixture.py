@@ -163,11 +163,14 @@ class GpuFixture:
         compared = Compared(reference, inputs, ulps, rtol, atol)
 
         def run_all(run: Callable[..., None]) -> None:
+            failure = ""
             try:
                 Against(self, compared, run, seed).check(sizes, chips or (self.chip, _other(self.chip)))
             except CheckFailed as error:
-                self.take_findings()
-                pytest.fail(str(error), pytrace=False)
+                failure = str(error)
+            self.take_findings()
+            if failure:
+                pytest.fail(failure, pytrace=False)
 
         return run_all
 

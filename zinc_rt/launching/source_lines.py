@@ -79,7 +79,7 @@ def _files(header: Any, compiled_in: str) -> dict[int, str]:
     names = {}
     for number, each in enumerate(header.file_entry, first):
         folder = folders[each.dir_index] if each.dir_index < len(folders) else ""
-        names[number] = _shown(Path(compiled_in) / folder / _text(each.name))
+        names[number] = shown_path(Path(compiled_in) / folder / _text(each.name))
     return names
 
 
@@ -87,7 +87,7 @@ def _text(name: bytes | str) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
 
 
-def _shown(path: Path) -> str:
+def shown_path(path: Path) -> str:
     """Return the path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -127,9 +127,9 @@ class TritonChip:
         functions = [(JITFunction, "run", run), (triton.testing, "do_bench", bench), (config, "_active", former)]
 
         def undo() -> None:
+            _forget_compiled()  # first: a kernel unloads itself from the active driver
             for owner, name, value in functions:
                 setattr(owner, name, value)
-            _forget_compiled()
 
         _forget_compiled()
         self._undo.append(undo)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, refuse
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
 from zinc_rt.launching.located import PlacedBuffer, located, plain_name
-from zinc_rt.launching.source_lines import read_source_lines
+from zinc_rt.launching.source_lines import SourceLines, read_source_lines, shown_path
 from zinc_rt.launching.triton_memory import DeviceCopies, HostPointer
 from zinc_rt.sim.serve.client import SimClient
 
@@ -135,6 +136,21 @@ class _Findings(LaunchFindings):
         return located(grouped(findings), self._image, self._placed)
 
 
+def _in_file(lines: SourceLines, source: Path | None) -> SourceLines:
+    """Return source lines with the file that the kernel is in now. Triton's cache finds kernels by their text, so
+    cached code may name a file from which the same text was compiled before."""
+    files = {each.rpartition(":")[0] for each in lines.lines} - {""}
+    own = {each for each in files if "triton" not in Path(each).parts}
+    now = shown_path(source) if source is not None else ""
+    if not now or now in own or len(own) != 1:
+        return lines
+    [before] = own
+    renamed = tuple(
+        f"{now}:{each.rpartition(':')[2]}" if each.rpartition(":")[0] == before else each for each in lines.lines
+    )
+    return replace(lines, lines=renamed)
+
+
 class TritonDevice:
     """One simulated GPU for this process, opened at the first launch and again after a fault or a fork."""
 
@@ -146,10 +162,12 @@ class TritonDevice:
         self.reverse = False  # the last workgroups of a grid first
         self.arch = options.chip
 
-    def load(self, data: bytes, name: str) -> LoadedKernel:
-        """Read a code object. Raise InputError if it is damaged, UnsupportedError if its instructions do not run
-        on the simulated chip."""
-        lines = read_source_lines(data, name)
+    def load(self, data: bytes, name: str, source: Path | None = None) -> LoadedKernel:
+        """Read a code object. `source`: the file of its kernel, if it is known.
+
+        Raise InputError if it is damaged, UnsupportedError if its instructions do not run on the simulated chip.
+        """
+        lines = _in_file(read_source_lines(data, name), source)
         image = replace(read_code_object(data, name), line_at=lines.at, lines_missing=lines.missing)
         kernel = image.kernels[name] if name in image.kernels else next(iter(image.kernels.values()))
         refuse_unsupported(kernel)

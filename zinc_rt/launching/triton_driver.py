@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class SimulatedUtils:
 
     def __init__(self, device: TritonDevice) -> None:
         self._device = device
+        self.source: Path | None = None  # of the kernel that is loaded next: Triton makes its launcher first
 
     def get_device_properties(self, device: int | None = 0) -> dict[str, Any]:
         """Return the properties under the names that Triton's HIP driver uses."""
@@ -51,7 +53,7 @@ class SimulatedUtils:
         self, name: str, kernel: bytes, shared: int, device: int
     ) -> tuple[LoadedKernel, LoadedKernel, int, int, int]:
         """Return (module, function, VGPRs, spills, largest workgroup)."""
-        loaded = self._device.load(kernel, name)
+        loaded, self.source = self._device.load(kernel, name, self.source), None
         blocks = (loaded.kernel.rsrc1 & 0x3F) + 1  # GRANULATED_WORKITEM_VGPR_COUNT: 8 VGPRs in wave32, AMDGPUUsage
         return loaded, loaded, 8 * blocks, loaded.kernel.private_bytes // 4, loaded.kernel.max_threads
 
@@ -150,6 +152,9 @@ class SimulatedDriver:
         return True
 
     def launcher_cls(self, source: Any, metadata: Any) -> SimulatedLauncher:
+        function = getattr(getattr(source, "fn", None), "fn", None)
+        code = getattr(function, "__code__", None)
+        self.utils.source = Path(code.co_filename) if code is not None else None
         return SimulatedLauncher(self, source, metadata)
 
     def map_python_to_cpp_type(self, ty: str) -> str:
