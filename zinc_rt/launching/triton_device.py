@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -140,7 +141,8 @@ def _in_file(lines: SourceLines, source: Path | None) -> SourceLines:
     """Return source lines with the file that the kernel is in now. Triton's cache finds kernels by their text, so
     cached code may name a file from which the same text was compiled before."""
     files = {each.rpartition(":")[0] for each in lines.lines} - {""}
-    own = {each for each in files if "triton" not in Path(each).parts}
+    package = Path(sys.modules["triton"].__file__ or "").parent if "triton" in sys.modules else Path("triton")
+    own = {each for each in files if not (Path.cwd() / each).is_relative_to(package)}
     now = shown_path(source) if source is not None else ""
     if not now or now in own or len(own) != 1:
         return lines
