@@ -38,7 +38,11 @@ GROUPS = (
         "bring up a card, find what is broken",
         ("devices", "doctor", "bring-up", "pm4-test", "vulkan-test", "mem-test", "accept", "bundle", "bisect-env"),
     ),
-    Group("kernel", "write, inspect and run GPU code", ("asm", "isa", "launch", "debug", "kernel-test", "pm4")),
+    Group(
+        "kernel",
+        "write, inspect and run GPU code",
+        ("asm", "isa", "launch", "debug", "sanitize", "kernel-test", "pm4"),
+    ),
     Group("model", "run and serve a model", ("run", "serve", "inspect", "tokenize", "logits", "usage")),
     Group(
         "trust",

@@ -208,7 +208,7 @@ def parser() -> argparse.ArgumentParser:
         help="change results of inexact instructions by up to one ULP with this seed",
     )
     parser.add_argument(
-        "--profile", action="store_true", help="count instructions and bytes of kernels, and the buffers they access"
+        "--profile", action="store_true", help="count instructions and bytes of kernels; record accessed buffers"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="host cores for waves (default all)")
     parser.add_argument("--facts", metavar="F", help="behave like the card that `pm4-test --learn F` measured")
