@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `gpu`, suppressions, JUnit, xdist, `gpu.against`, and the workflow of the page."""
+"""The pytest plugin: the fixture `gpu`, suppressions, JUnit, xdist, `gpu.against`, the workflow of the page."""
 
 from __future__ import annotations
 
