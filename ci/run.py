@@ -17,6 +17,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   differential    run programs on our simulator and on rocjitsu, if that is installed (--help)
   faults [NAME]   plant faults in a copy of the tree and score the diagnoses (--help)
   compiled [...]  run kernels of other compilers, and mutants, under lint and sanitizer (--help)
+  outside [NAME]  run programs of other projects under zinc-rt sanitize (--help)
   NAME ...        run the command zinc-rt-NAME, for example validate, run, inspect, golden
 """
 
@@ -208,6 +209,8 @@ def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str
         return [[str(PYTHON), str(ROOT / "tests" / "compiled_corpus" / "corpus_command.py"), *arguments]]
     if name == "differential":
         return [[str(PYTHON), str(ROOT / "ci" / "differential.py"), *arguments]]
+    if name == "outside":
+        return [[str(PYTHON), str(ROOT / "ci" / "outside.py"), *arguments]]
     if name == "faults":
         return [[str(PYTHON), str(ROOT / "tests" / "faults" / "faults_command.py"), *arguments]]
     script = BIN / f"zinc-rt-{name}"

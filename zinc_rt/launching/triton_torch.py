@@ -56,11 +56,16 @@ def cuda_on_cpu(chip: str) -> None:
         setattr(torch.cuda, name, value)
     torch.version.hip = _HIP_VERSION
     if not hasattr(torch.cpu, "set_stream"):
-        torch.cpu.set_stream = _nothing
+        torch.cpu.set_stream = _nothing()
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
+def _nothing() -> Callable[..., None]:
+    """Return a new function that does nothing: torch.compile wants different objects under different names."""
+
+    def function(*_: Any, **__: Any) -> None:
+        return None
+
+    return function
 
 
 def _functions(torch: Any, chip: str) -> dict[str, Any]:
@@ -83,10 +88,10 @@ def _functions(torch: Any, chip: str) -> dict[str, Any]:
     )
     stream = SimpleNamespace(
         cuda_stream=0,
-        synchronize=_nothing,
-        wait_stream=_nothing,
-        wait_event=_nothing,
-        record_event=_nothing,
+        synchronize=_nothing(),
+        wait_stream=_nothing(),
+        wait_event=_nothing(),
+        record_event=_nothing(),
         device_index=0,
     )
     constants: dict[str, Any] = {
@@ -109,9 +114,9 @@ def _functions(torch: Any, chip: str) -> dict[str, Any]:
     }
     functions: dict[str, Any] = {name: _constant(value) for name, value in constants.items()}
     for name in ("synchronize", "set_device", "set_stream", "empty_cache", "init", "_lazy_init"):
-        functions[name] = _nothing
+        functions[name] = _nothing()
     for name in ("reset_peak_memory_stats", "manual_seed", "manual_seed_all", "ipc_collect"):
-        functions[name] = _nothing
+        functions[name] = _nothing()
     for name in ("device", "device_of", "stream"):
         functions[name] = lambda *_, **__: nullcontext()
     functions["Event"] = SimulatedEvent

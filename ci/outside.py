@@ -1,0 +1,245 @@
+"""Run programs of other projects under `zinc-rt sanitize`: Triton's tutorials and kernels from wheels.
+
+    python3 ci/run.py outside [NAME ...] [--files FOLDER] [--offline] [--json F]
+
+The files are fetched by address and SHA-256 into build/outside and never committed; --files takes them from a
+folder instead, --offline only from build/outside. A program whose files or packages are missing is skipped with the
+reason. Packages: triton, torch for the CPU, and those that a row names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from zinc_rt.host.terminal import Table, show
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / "build" / "outside"
+PROGRAMS = Path(__file__).with_name("outside_programs")
+TRITON = "https://raw.githubusercontent.com/triton-lang/triton/6cc4505027d7b39fe18a44a7f89085b8babb7400/python/tutorials/"
+TIMEOUT_SECONDS = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideFile:
+    """A file by address and hash. `sizes`: (pattern, replacement) of problem sizes, the only edits."""
+
+    url: str
+    sha256: str
+    sizes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideProgram:
+    """A program. `words` follow `python`; FILE stands for the fetched file. `right`: a pattern of the output for
+    right results, counted; without one the exit code decides."""
+
+    project: str
+    name: str
+    words: tuple[str, ...]
+    file: OutsideFile | None = None
+    packages: tuple[str, ...] = ()
+    right: str = ""
+    wrong: str = ""
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class OutsideRow:
+    """What came of a program."""
+
+    project: str
+    name: str
+    result: str = "skipped"
+    reason: str = ""
+    launches: int = 0
+    right: int = 0
+    wrong: int = 0
+    refused: int = 0
+    findings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+BENCHMARK = (r"show_plots=True", "show_plots=False")
+PROGRAMS_OF = (
+    OutsideProgram(
+        "triton", "01-vector-add", ("FILE",),
+        OutsideFile(TRITON + "01-vector-add.py",
+                    "842430949e0ccde4fbce07606cce3ac4bac36bf21b2b12619a31b795ca4029b3",
+                    ((r"for i in range\(12, 28, 1\)", "for i in range(12, 13, 1)"), BENCHMARK)),
+        right=r"between torch and triton is 0\.0",
+    ),
+    OutsideProgram(
+        "triton", "02-fused-softmax", ("FILE",),
+        OutsideFile(TRITON + "02-fused-softmax.py",
+                    "8a65b696d5b02a3900380395ecd883671afeb66328db108f55622ed8853a05da",
+                    ((r"1823, 781", "23, 781"), (r"range\(2, 100\)", "range(2, 3)"),
+                     (r"'M': 4096", "'M': 32"), BENCHMARK)),
+    ),
+    OutsideProgram(
+        "triton", "03-matrix-multiplication", ("FILE",),
+        OutsideFile(TRITON + "03-matrix-multiplication.py",
+                    "f88a9506694c58d483ad3cdb4aa672c23df0300803bcfaca13b9396184825008",
+                    ((r"range\(2, 33\)", "range(1, 2)"), BENCHMARK)),
+        right="Triton and Torch match", wrong="Triton and Torch differ",
+    ),
+    OutsideProgram(
+        "triton", "05-layer-norm", ("FILE",),
+        OutsideFile(TRITON + "05-layer-norm.py",
+                    "31cda7bf7bb9b637ea662b789188d37ff5981c3973626d4e2a293db633f3bb87",
+                    ((r"test_layer_norm\(1151, 8192, torch\.float16\)", "test_layer_norm(31, 512, torch.float16)"),
+                     (r"range\(2, 32\)", "range(2, 3)"), (r"'M': 4096", "'M': 32"))),
+    ),
+    OutsideProgram(
+        "triton", "06-fused-attention", ("-m", "pytest", "-q", "-p", "no:cacheprovider", "FILE"),
+        OutsideFile(TRITON + "06-fused-attention.py",
+                    "5b16be48b7b781ef018931c789b191f3390886ac479bb5df8a3418e5612ab317",
+                    ((r'"Z", \[1, 4\]', '"Z", [1]'), (r'"H", \[2, 48\]', '"H", [2]'),
+                     (r'"N_CTX", \[[^]]*\]', '"N_CTX", [128]'), (r'"HEAD_DIM", \[64, 128\]', '"HEAD_DIM", [64]'))),
+        packages=("pytest",),
+    ),
+    OutsideProgram(
+        "liger-kernel", "operations", (str(PROGRAMS / "liger.py"),), packages=("liger_kernel",),
+        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
+    ),
+)  # fmt: skip
+
+
+def fetched(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
+    """Return the unedited file in the cache. Raise OSError with the reason if it cannot be had."""
+    kept = CACHE / file.sha256[:16] / file.name
+    if not kept.exists():
+        if folder is not None:
+            data = (folder / file.name).read_bytes()
+        elif offline:
+            raise OSError(f"{file.name} is not in {CACHE}, and --offline fetches nothing")
+        else:
+            try:
+                with urllib.request.urlopen(file.url, timeout=30) as answer:
+                    data = answer.read()
+            except urllib.error.URLError as error:
+                raise OSError(f"{file.url}: {error.reason}") from None
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(data)
+    digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+    if digest != file.sha256:
+        kept.unlink()
+        raise OSError(f"{file.name}: SHA-256 {digest}, expected {file.sha256}")
+    return kept
+
+
+def sized(text: str, file: OutsideFile) -> str:
+    """Return the text with its problem sizes replaced. Raise ValueError if one is not there."""
+    for pattern, replacement in file.sizes:
+        text, count = re.subn(pattern, replacement, text)
+        if not count and (pattern, replacement) != BENCHMARK:
+            raise ValueError(f"{file.name}: no {pattern!r} to replace")
+    return text
+
+
+def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
+    """Run one program."""
+    row = OutsideRow(program.project, program.name)
+    missing = [each for each in ("triton", "torch", *program.packages) if find_spec(each) is None]
+    if missing:
+        row.reason = f"the package {missing[0]} is not installed"
+        return row
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-outside-") as name:
+        folder = Path(name)
+        words = list(program.words)
+        if program.file is not None:
+            try:
+                source = fetched(program.file, arguments.files, offline=arguments.offline)
+            except OSError as error:
+                row.reason = str(error)
+                return row
+            copy = folder / program.file.name
+            copy.write_text(sized(source.read_text(encoding="utf-8"), program.file), encoding="utf-8")
+            words = [str(copy) if each == "FILE" else each for each in words]
+        report = folder / "report.json"
+        command = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), "--", sys.executable]
+        begun = time.monotonic()
+        try:
+            done = subprocess.run(
+                [*command, *words],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=TIMEOUT_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            row.result, row.reason = "stopped", f"did not end within {TIMEOUT_SECONDS} s"
+            return row
+        row.seconds = time.monotonic() - begun
+        judge(row, program, done.stdout, report)
+        if row.result != "right" and not row.reason:
+            row.reason = next(iter(reversed(done.stderr.strip().splitlines())), "")
+    return row
+
+
+def judge(row: OutsideRow, program: OutsideProgram, output: str, report: Path) -> None:
+    """Set the result from the output and the report of `zinc-rt sanitize`."""
+    [result] = json.loads(report.read_text(encoding="utf-8"))["results"]
+    measure = result["measure"]
+    row.launches = measure["launches"]
+    row.findings = [f"{each['line']}: {each['rule']}" for each in measure["findings"]]
+
+    def count(pattern: str) -> int:
+        return len(re.findall(pattern, output, re.MULTILINE)) if pattern else 0
+
+    row.right = count(program.right) if program.right else int(measure["exit_code"] == 0)
+    row.wrong, row.refused = count(program.wrong), count(program.refused)
+    failed = measure["exit_code"] or row.wrong or row.refused or not row.right
+    row.result = "failed" if failed else "findings" if row.findings else "right"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ci/run.py outside", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs or projects (default: all)")
+    parser.add_argument("--files", type=Path, metavar="FOLDER", help="take the files from this folder")
+    parser.add_argument("--offline", action="store_true", help="fetch nothing")
+    parser.add_argument("--json", metavar="F", help="write the rows")
+    arguments = parser.parse_args(words)
+    chosen = [
+        each for each in PROGRAMS_OF if not arguments.names or {each.name, each.project} & set(arguments.names)
+    ]
+    if not chosen:
+        parser.error(f"no such program: {', '.join(each.name for each in PROGRAMS_OF)}")
+    rows = []
+    for program in chosen:
+        rows.append(run(program, arguments))
+        last = rows[-1]
+        print(f"{last.project} {last.name}: {last.result} {last.reason}", file=sys.stderr)
+    columns = ("project", "program", "result", "launches", "right", "wrong", "refused", "findings", "seconds")
+    cells = [
+        (each.project, each.name, each.result, each.launches, each.right, each.wrong, each.refused,
+         len(each.findings), round(each.seconds))
+        for each in rows
+    ]  # fmt: skip
+    show(Table(columns, cells))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps([asdict(each) for each in rows], indent=1) + "\n")
+    ran = [each for each in rows if each.result != "skipped"]
+    return 1 if any(each.result != "right" for each in ran) else 0 if ran else 77
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Operations of liger-kernel, forward and backward, against torch in float32: `python liger.py [NAME ...]`.
+
+Prints a line `right NAME` or `wrong NAME: ...` for each operation, and `refused NAME: ...` for one that raises.
+"""
+
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+import triton  # noqa: F401  (installs the simulated chip before liger asks for a device)
+
+DEVICE = "cuda"
+TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
+Case = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], list[torch.Tensor]]
+
+
+def tensor(*shape: int, seed: int = 7) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(DEVICE)
+
+
+def rms_norm() -> Case:
+    from liger_kernel.ops.rms_norm import LigerRMSNormFunction as function
+
+    def exact(x, weight):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+    return lambda x, w: function.apply(x, w, 1e-6), exact, [tensor(13, 200), tensor(200, seed=8)]
+
+
+def layer_norm() -> Case:
+    from liger_kernel.ops.layer_norm import LigerLayerNormFunction as function
+
+    inputs = [tensor(13, 200), tensor(200, seed=8), tensor(200, seed=9)]
+    return (
+        lambda x, w, b: function.apply(x, w, b, 1e-6),
+        lambda x, w, b: F.layer_norm(x, (200,), w, b, 1e-6),
+        inputs,
+    )
+
+
+def swiglu() -> Case:
+    from liger_kernel.ops.swiglu import LigerSiLUMulFunction as function
+
+    return lambda a, b: function.apply(a, b), lambda a, b: F.silu(a) * b, [tensor(9, 300), tensor(9, 300, seed=8)]
+
+
+def geglu() -> Case:
+    from liger_kernel.ops.geglu import LigerGELUMulFunction as function
+
+    inputs = [tensor(9, 300), tensor(9, 300, seed=8)]
+    return lambda a, b: function.apply(a, b), lambda a, b: F.gelu(a, approximate="tanh") * b, inputs
+
+
+def softmax() -> Case:
+    from liger_kernel.ops.softmax import LigerSoftmaxFunction as function
+
+    return lambda x: function.apply(x), lambda x: torch.softmax(x, -1), [tensor(17, 250)]
+
+
+def sparsemax() -> Case:
+    from liger_kernel.ops.sparsemax import LigerSparsemaxFunction as function
+
+    def exact(x):
+        ordered, _ = torch.sort(x, dim=-1, descending=True)
+        sums = ordered.cumsum(-1) - 1
+        counts = torch.arange(1, x.shape[-1] + 1)
+        size = (ordered * counts > sums).sum(-1, keepdim=True)
+        return torch.clamp(x - sums.gather(-1, size - 1) / size, min=0)
+
+    return lambda x: function.apply(x, -1), exact, [tensor(5, 100)]
+
+
+def cross_entropy() -> Case:
+    from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction as function
+
+    target = torch.arange(11).to(DEVICE) * 17 % 300
+
+    def apply(x):
+        result = function.apply(x, target, None, -100, 0.0, 0.0, "mean", None, False)
+        return result[0] if isinstance(result, tuple) else result
+
+    return apply, lambda x: F.cross_entropy(x, target), [tensor(11, 300)]
+
+
+def kl_div() -> Case:
+    from liger_kernel.ops.kl_div import LigerKLDivLossFunction as function
+
+    target = torch.softmax(tensor(7, 130, seed=8), -1)
+
+    def exact(x):
+        return F.kl_div(x, target, reduction="batchmean")
+
+    inputs = [torch.log_softmax(tensor(7, 130), -1)]
+    return lambda x: function.apply(x, target, "batchmean", False, 1e-10), exact, inputs
+
+
+def jsd() -> Case:
+    from liger_kernel.ops.jsd import LigerJSDFunction as function
+
+    target = torch.log_softmax(tensor(7, 130, seed=8), -1)
+
+    def exact(x):
+        middle = torch.log(0.5 * (x.exp() + target.exp()))
+        both = 0.5 * (target.exp() * (target - middle)).sum() + 0.5 * (x.exp() * (x - middle)).sum()
+        return both / x.shape[0]
+
+    inputs = [torch.log_softmax(tensor(7, 130), -1)]
+    return lambda x: function.apply(x, target, None, 0.5, -100), exact, inputs
+
+
+def group_norm() -> Case:
+    from liger_kernel.ops.group_norm import LigerGroupNormFunction as function
+
+    inputs = [tensor(3, 8, 40), tensor(8, seed=8), tensor(8, seed=9)]
+    return (
+        lambda x, w, b: function.apply(x, w, b, 8, 4, 1e-6),
+        lambda x, w, b: F.group_norm(x, 4, w, b, 1e-6),
+        inputs,
+    )
+
+
+def tanh_norm() -> Case:
+    from liger_kernel.ops.dyt import LigerDyTFunction as function
+
+    inputs = [tensor(6, 128), tensor(1, seed=8), tensor(128, seed=9), tensor(128, seed=10)]
+    return (
+        lambda x, alpha, gamma, beta: function.apply(x, alpha, gamma, beta),
+        lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
+        inputs,
+    )
+
+
+CASES = (
+    rms_norm, layer_norm, swiglu, geglu, softmax, sparsemax, cross_entropy, kl_div, jsd, group_norm, tanh_norm,
+)  # fmt: skip
+
+
+def differences(case: Case) -> list[str]:
+    """Run forward and backward on both. Return what differs."""
+    function, exact, inputs = case
+    sides = [[each.clone().requires_grad_() for each in inputs] for _ in range(2)]
+    results = [side_function(*side) for side_function, side in zip((function, exact), sides, strict=True)]
+    grad = torch.ones_like(results[1])
+    values: list[list[torch.Tensor]] = []
+    for result, side in zip(results, sides, strict=True):
+        result.backward(grad.reshape(result.shape), retain_graph=True)
+        values.append([result.detach(), *[each.grad for each in side]])
+    names = ["the result", *[f"the gradient of input {index}" for index in range(len(inputs))]]
+    apart = []
+    for name, one, other in zip(names, *values, strict=True):
+        if not torch.allclose(one.reshape(other.shape), other, **TOLERANCE):
+            apart.append(f"{name} differs by {(one.reshape(other.shape) - other).abs().max():.3g}")
+    return apart
+
+
+def main() -> None:
+    for make in CASES:
+        if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
+            continue
+        try:
+            apart = differences(make())
+        except Exception as error:  # the next operation is another kernel
+            print(f"refused {make.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+            continue
+        print(f"wrong {make.__name__}: {'; '.join(apart)}" if apart else f"right {make.__name__}", flush=True)
+
+
+main()
