@@ -3,7 +3,7 @@
     python3 ci/run.py outside [NAME ...] [--files FOLDER] [--offline] [--json F]
 
 The files are fetched by address and SHA-256 into build/outside and never committed; --files takes them from a
-folder instead, --offline only from build/outside. A program whose files or packages are missing is skipped with the
+folder instead, --offline only from build/outside. A program without its files or packages is skipped with the
 reason. Packages: triton, torch for the CPU, and those that a row names.
 """
 
