@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.launch import add_judged_checks, show_findings
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError
@@ -85,7 +85,7 @@ def _body(arguments: argparse.Namespace) -> int:
         row = chip(arguments.chip)
     except ValueError as error:
         raise UsageError(f"--chip: {error}") from None
-    report = begin(Report("sanitize"), arguments)
+    report = start_report(Report("sanitize"), arguments)
     report.device = {"name": row.name, "arch": row.gfx, "simulated": True}
     with tempfile.TemporaryDirectory(prefix="zinc-rt-sanitize-") as folder:
         options = SanitizeOptions(
@@ -105,7 +105,7 @@ def _body(arguments: argparse.Namespace) -> int:
     _fill(report, arguments, reported, found, code)
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
-    status = finish(report, arguments)
+    status = finish_report(report, arguments)
     only_findings = found.left and not (code or (arguments.strict and found.unused))
     return code or (arguments.error_exitcode if only_findings else status)
 

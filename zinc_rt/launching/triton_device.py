@@ -21,7 +21,7 @@ from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
-from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped
+from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, grouped
 from zinc_rt.launching.hostcall import HostcallBuffer, print_text
 from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, refuse_unsupported
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
@@ -133,7 +133,7 @@ class _Findings(LaunchFindings):
         super().__init__(driver, image, tools)
         self._placed = placed
 
-    def _located(self, findings: Sequence[Told]) -> tuple[FindingGroup, ...]:
+    def _located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         return located(grouped(findings), self._image, self._placed)
 
 
