@@ -1,0 +1,255 @@
+"""Judge one answer: compare it with the reference and describe each difference as a fault with its evidence.
+
+A greedy token is wrong if the reference prefers another by more than `tie_nats`: two correct engines may order
+nearly equal tokens differently. Reported log-probabilities are compared at the same positions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from zinc_rt.validate.judge.engine_client import EngineAnswer, ReportedToken
+from zinc_rt.validate.judge.oracle import Oracle
+from zinc_rt.validate.judge.questions import TOP_P, Question
+
+Schedule = Literal["alone", "repeated", "crowd"]
+FaultKind = Literal[
+    "refused", "token", "logprob", "scale", "prompt length", "text", "stop", "length", "nucleus", "changed sample",
+    "canary",
+]  # fmt: skip
+NUCLEUS_SLACK = 0.02  # probability by which arithmetic may move the edge of a nucleus
+CONTROL = re.compile(r"<\|?[a-z_0-9]+\|?>")
+LEAST_SCALED = 4  # reported alternatives from which a temperature can be estimated
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFault:
+    """A difference between an answer and the reference. `position`: the token of the whole sequence it concerns.
+    `nats`: by how much the reference disagrees.
+    """
+
+    question: Question
+    schedule: Schedule
+    kind: FaultKind
+    detail: str
+    answer: EngineAnswer | None = None
+    position: int | None = None
+    nats: float = 0.0
+    tokens: tuple[int, ...] = ()  # those of the answer, as far as they are known
+
+
+@dataclass(frozen=True, slots=True)
+class NumericSample:
+    """How far the reported log-probabilities after a position are from the reference's. `kl`: the divergence
+    KL(reference || engine) over the reported tokens and the rest.
+    """
+
+    position: int
+    kl: float
+    error: float  # the largest difference of a log-probability
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`kl`: the most that arithmetic alone may cause at one position."""
+
+    tie_nats: float = 0.125
+    kl: float = 1e-3
+
+
+@dataclass(slots=True)
+class AnswerJudge:
+    """Judges answers. `numerics` collects a sample for each position with reported log-probabilities."""
+
+    oracle: Oracle
+    limits: Limits
+    canaries: Mapping[str, str] = field(default_factory=dict)  # word -> id of its question
+    numerics: list[NumericSample] = field(default_factory=list)
+
+    def faults(self, question: Question, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
+        """Return every fault of an answer."""
+        tokens = tuple(each.token for each in answer.tokens if each.token is not None)
+        known = tokens if len(tokens) == len(answer.tokens) else ()
+
+        def fault(kind: FaultKind, detail: str, position: int | None = None, nats: float = 0.0) -> AnswerFault:
+            return AnswerFault(question, schedule, kind, detail, answer, position, nats, known)
+
+        faults = []
+        if answer.prompt_tokens is not None and answer.prompt_tokens != len(question.prompt):
+            faults.append(
+                fault(
+                    "prompt length", f"usage.prompt_tokens {answer.prompt_tokens}, expected {len(question.prompt)}"
+                )
+            )
+        for word, owner in self.canaries.items():
+            if owner != question.id and word in answer.text:
+                faults.append(
+                    fault("canary", f"the answer contains {word!r}, which only {owner} has in its prompt")
+                )
+        if question.kind == "nucleus":
+            faults += [fault("nucleus", *each) for each in self._outside_nucleus(question, answer)]
+        elif question.kind != "sampled":
+            faults += self._greedy(question, answer, known, fault)
+        if question.kind in ("tokens", "text", "chat", "forced", "stop"):
+            faults += [fault(*each) for each in self._logprobs(question, answer, known)]
+        return faults
+
+    def _greedy(self, question, answer, known, fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
+        if question.kind == "forced":
+            return
+        expected_text = self.oracle.text(question.expected)
+        if known:
+            wrong = self.first_wrong(question.prompt, known)
+            if wrong is not None:
+                at, nats = wrong
+                yield fault(
+                    "token",
+                    f"token {at + 1} of the answer is {self._name(known[at])}; the reference prefers "
+                    f"{self._name(self._preferred(question.prompt, known, at))} by {nats:.3g} nats",
+                    len(question.prompt) + at,
+                    nats,
+                )
+                return
+            expected_text = self.oracle.text(known)
+        elif not _same_text(answer.text, _until(expected_text, question.stop)):
+            gap = self._smallest_gap(question, answer.text)
+            if gap > self.limits.tie_nats:
+                yield fault(
+                    "token",
+                    f"the answer is {answer.text!r}, expected {expected_text!r}",
+                    len(question.prompt),
+                    gap,
+                )
+            return
+        if question.stop:
+            yield from self._stop(question, answer, expected_text, fault)
+        elif known and not _same_text(answer.text, expected_text):
+            yield fault("text", f"the text is {answer.text!r}; its tokens are {expected_text!r}")
+        if known and answer.finish_reason == "length" and not question.stop and len(known) != question.limit:
+            yield fault("length", f"{len(known)} tokens and finish_reason length, max_tokens {question.limit}")
+
+    def _stop(self, question, answer, expected_text, fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
+        if question.stop in answer.text:
+            yield fault("stop", f"the text {answer.text!r} contains the stop string {question.stop!r}")
+        elif question.stop in expected_text and answer.finish_reason not in ("stop", ""):
+            yield fault("stop", f"finish_reason {answer.finish_reason} although {question.stop!r} was generated")
+
+    def first_wrong(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[int, float] | None:
+        """Return the first token that the reference rejects and by how many nats, or None."""
+        rows = self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)
+        for at, token in enumerate(tokens):
+            gap = float(rows[at].max() - rows[at, token])
+            if gap > self.limits.tie_nats:
+                return at, gap
+        return None
+
+    def _preferred(self, prompt: Sequence[int], tokens: Sequence[int], at: int) -> int:
+        return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[at].argmax())
+
+    def _smallest_gap(self, question: Question, text: str) -> float:
+        """Return the smallest gap between the reference's two best tokens, up to where the texts differ."""
+        rows = self.oracle.rows((*question.prompt, *question.expected[:-1]), len(question.prompt) - 1)
+        smallest = math.inf
+        for at in range(len(question.expected)):
+            best = np.partition(rows[at], -2)[-2:]
+            smallest = min(smallest, float(best[1] - best[0]))
+            if not text.startswith(self.oracle.text(question.expected[: at + 1]).rstrip("\ufffd")):
+                break
+        return smallest
+
+    def _outside_nucleus(self, question: Question, answer: EngineAnswer) -> Iterator[tuple[str, int, float]]:
+        tokens = [each.token for each in answer.tokens]
+        known = [token for token in tokens if token is not None]
+        if not known or len(known) != len(tokens):
+            return
+        rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
+        for at, token in enumerate(known):
+            above = float(np.exp(rows[at][rows[at] > rows[at, token]]).sum())
+            if above > TOP_P + NUCLEUS_SLACK:
+                yield (
+                    f"{self._name(token)} was sampled with top_p {TOP_P}, but the tokens more likely than it have "
+                    f"{above:.0%} together",
+                    len(question.prompt) + at,
+                    above,
+                )
+                return
+
+    def _logprobs(
+        self, question: Question, answer: EngineAnswer, known: Sequence[int]
+    ) -> Iterator[tuple[FaultKind, str, int, float]]:
+        reported = [each for each in answer.tokens if each.top]
+        if not reported or len(known) != len(answer.tokens):
+            return
+        rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
+        for at, each in enumerate(answer.tokens):
+            if not each.top:
+                continue
+            position = len(question.prompt) + at
+            sample = numeric_sample(position, rows[at], each)
+            if sample.kl <= self.limits.kl:
+                self.numerics.append(sample)
+                continue
+            scale = temperature_of(rows[at], each)
+            if scale is not None:
+                yield "scale", f"the log-probabilities are those of temperature {scale:.3g}", position, sample.kl
+            else:
+                yield (
+                    "logprob",
+                    f"the distribution differs by KL {sample.kl:.3g} nats, limit {self.limits.kl:.3g}",
+                    position,
+                    sample.kl,
+                )
+            self.numerics.append(sample)
+            return  # what follows a wrong distribution is not independent of it
+
+    def _name(self, token: int) -> str:
+        return f"{token} {self.oracle.tokenizer.piece(token)!r}"
+
+
+def numeric_sample(position: int, row: np.ndarray, reported: ReportedToken) -> NumericSample:
+    """Compare the reported alternatives with the reference's row of log-probabilities, f64 [V]."""
+    ids = np.fromiter(reported.top, np.int64)
+    theirs = np.array([reported.top[int(token)] for token in ids])
+    ours = row[ids]
+    weight = np.exp(ours)
+    rest, their_rest = max(1e-12, 1 - weight.sum()), max(1e-12, 1 - np.exp(theirs).sum())
+    kl = float((weight * (ours - theirs)).sum() + rest * math.log(rest / their_rest))
+    return NumericSample(position, max(0.0, kl), float(np.abs(ours - theirs).max()))
+
+
+def temperature_of(row: np.ndarray, reported: ReportedToken) -> float | None:
+    """Return the temperature that explains reported log-probabilities, or None if none does. Differences of
+    log-probabilities are differences of logits, so a temperature divides all of them.
+    """
+    if len(reported.top) < LEAST_SCALED:
+        return None
+    ids = list(reported.top)
+    ours = np.array([row[token] - row[ids[0]] for token in ids[1:]])
+    theirs = np.array([reported.top[token] - reported.top[ids[0]] for token in ids[1:]])
+    square = float((ours * ours).sum())
+    slope = float((ours * theirs).sum()) / square if square > 1e-6 else 0.0
+    residue = float(np.abs(theirs - slope * ours).max())
+    if slope <= 0 or abs(slope - 1) < 0.03 or residue > 0.02 * float(np.abs(theirs).max()) + 1e-3:
+        return None
+    return 1 / slope
+
+
+def _until(text: str, stop: str) -> str:
+    return text.partition(stop)[0] if stop else text
+
+
+def _same_text(one: str, other: str) -> bool:
+    """Compare two texts without incomplete characters, which servers hold back or replace, control tokens, which
+    some leave out, and outer spaces.
+    """
+    return _essential(one) == _essential(other)
+
+
+def _essential(text: str) -> str:
+    return CONTROL.sub("", text.replace("\ufffd", "")).strip()

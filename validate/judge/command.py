@@ -1,0 +1,210 @@
+"""Judge an engine with the OpenAI API: tokens, probabilities, isolation."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli import options
+from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.arguments import Parser, context_length
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from zinc_rt.validate.judge.judgement import Judgement, JudgeOptions
+
+EXAMPLES = """\
+The engine needs /v1/completions and /v1/chat/completions, and serves the GGUF file given with --model. Its answers are
+compared with this runtime's reference: tokens of texts and conversations, greedy tokens, log-probabilities at each
+position, stop strings, seeds, top_p, and the same requests alone and in crowds. docs/judge.md explains the findings.
+
+examples:
+  zinc-rt judge http://127.0.0.1:8080 --model M.gguf
+  zinc-rt judge --engine llama-server --model M.gguf --html judge.html -- -ngl 99 -fa on
+  zinc-rt judge --engine llama-server --model M.gguf --sweep         # which setting makes it right
+  zinc-rt judge --engine ours --model M.gguf --quick
+
+Exit code: 0 the engine is right; 1 there are findings; 2 unusable input, or the engine does not answer.
+"""
+QUICK_ANSWERS = 40
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = Parser(description=__doc__, epilog=EXAMPLES)
+    parser.add_argument(
+        "url", nargs="?", metavar="URL", help="address of the engine, such as http://127.0.0.1:8080"
+    )
+    parser.add_argument(
+        "-m", "--model", metavar="FILE", required=True, help="the GGUF file that the engine serves"
+    )
+    engine = parser.add_argument_group("engine")
+    engine.add_argument(
+        "--engine", metavar="NAME",
+        help="start this engine and stop it afterwards: llama-server, or ours; options after -- are passed to it",
+    )  # fmt: skip
+    engine.add_argument(
+        "--name", default="", metavar="NAME", help="the model's name (default: the first one listed)"
+    )
+    engine.add_argument(
+        "--key-env", metavar="VARIABLE", help="environment variable with the API key (default: no key)"
+    )
+    engine.add_argument("--sweep", action="store_true", help="with --engine: find the option that makes it right")
+    what = parser.add_argument_group("questions")
+    what.add_argument(
+        "--answers", type=int, default=200, metavar="N", help="answers of each kind at least (default 200)"
+    )
+    what.add_argument("--quick", action="store_true", help=f"{QUICK_ANSWERS} answers of each kind")
+    what.add_argument("--crowd", type=int, default=8, metavar="N", help="requests at the same time (default 8)")
+    what.add_argument(
+        "-c", "--ctx", type=context_length, metavar="N", help="longest prompt with answer (default: up to 1024)"
+    )
+    what.add_argument(
+        "--tie", type=float, default=0.125, metavar="NATS",
+        help="a greedy token is wrong if the reference prefers another by more (default 0.125)",
+    )  # fmt: skip
+    what.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the questions (default 1)")
+    what.add_argument(
+        "--budget", type=float, default=600.0, metavar="S",
+        help="ask fewer questions if the engine would need longer, in seconds (default 600)",
+    )  # fmt: skip
+    out = parser.add_argument_group("output")
+    out.add_argument("--html", metavar="F", help="write a page to attach to an issue")
+    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    add_json(parser, tables=False)
+    return parser
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from contextlib import ExitStack
+
+    from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.junit import to_junit
+    from zinc_rt.cli.report import Report, write_text
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.validate.judge import report as reporting
+
+    check_writable(arguments.html, arguments.junit, report=arguments.json)
+    _check(arguments)
+    out = output_stream(arguments)
+    gguf = options.read_model(arguments.model)
+    report = begin(Report("judge", ordering="canonical-1", model=describe_model(gguf)), arguments)
+    with ExitStack() as stack:
+        url = _url(arguments, stack, arguments.wrapped or [])
+        judgement = _judge(arguments, url)
+        report.ctx = judgement.features.ctx or 0
+        report.results = reporting.results(judgement, url, arguments.key_env or "")
+        report.details |= _details(judgement, url)
+    for line in reporting.lines(judgement, report):
+        terminal.show(line, out=out)
+    if arguments.sweep and judgement.findings:
+        report.details["sweep"] = swept = _sweep(arguments)
+        for setting, kinds in swept.items():
+            terminal.show(f"sweep     {setting:<28} {', '.join(kinds) or 'right'}", out=out)
+    terminal.show(reporting.verdict_line(judgement), out=out)
+    if arguments.html:
+        page = reporting.to_html(judgement, report, url=url, key=arguments.key_env or "")
+        write_text(arguments.html, page)
+    if arguments.junit:
+        write_text(arguments.junit, to_junit(report))
+    return finish(report, arguments)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from zinc_rt.host.errors import UsageError
+    from zinc_rt.validate.judge.engines import ENGINES
+
+    if (arguments.url is None) == (arguments.engine is None):
+        raise UsageError("give the URL of a running engine, or --engine to start one")
+    if arguments.engine is not None and arguments.engine not in ENGINES:
+        raise UsageError(f"--engine {arguments.engine}: unknown; the known ones are {', '.join(ENGINES)}")
+    if arguments.url is not None and (arguments.sweep or arguments.wrapped):
+        raise UsageError(
+            "--sweep and options after -- need --engine: this command cannot restart a running engine"
+        )
+    for name, least in (("answers", 1), ("crowd", 2)):
+        if getattr(arguments, name) < least:
+            raise UsageError(f"--{name} {getattr(arguments, name)}: expected {least} or more")
+    for name in ("budget", "tie"):
+        if not 0 < getattr(arguments, name) < float("inf"):
+            raise UsageError(f"--{name} {getattr(arguments, name):g}: expected more than 0")
+
+
+def _url(arguments: argparse.Namespace, stack: ExitStack, words: list[str]) -> str:
+    from zinc_rt.validate.judge.engines import ENGINES, running_engine
+
+    if arguments.url is not None:
+        return str(arguments.url)
+    program = ENGINES[arguments.engine]
+    slots, ctx = max(arguments.crowd, 8), arguments.ctx or 1024
+    url, line = stack.enter_context(running_engine(program, arguments.model, words, slots=slots, ctx=ctx))
+    terminal.show(f"started   {line}", out=output_stream(arguments))
+    return url
+
+
+def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> Judgement:
+    import os
+
+    from zinc_rt.host.errors import UsageError
+    from zinc_rt.validate.judge.engine_client import EngineClient
+    from zinc_rt.validate.judge.judgement import judge
+
+    key = ""
+    if arguments.key_env:
+        key = os.environ.get(arguments.key_env, "")
+        if not key:
+            raise UsageError(f"--key-env {arguments.key_env}: the variable is not set")
+    client = EngineClient(url, model=arguments.name, key=key)
+    return judge(client, arguments.model, _options(arguments, quick=quick))
+
+
+def _options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions:
+    from zinc_rt.validate.judge.judgement import JudgeOptions
+
+    return JudgeOptions(
+        answers=min(arguments.answers, QUICK_ANSWERS) if quick or arguments.quick else arguments.answers,
+        at_once=arguments.crowd,
+        seed=arguments.seed,
+        ctx=arguments.ctx,
+        tie_nats=arguments.tie,
+        budget_seconds=arguments.budget,
+    )
+
+
+def _details(judgement: Judgement, url: str) -> dict[str, object]:
+    features = judgement.features
+    return {
+        "url": url,
+        "engine": {"model": features.model, "software": features.software, "ctx": features.ctx},
+        "answers": judgement.answers,
+        "numerics": judgement.numerics,
+        "expected_numerics": judgement.expected,
+        "tokens_per_second": judgement.tokens_per_second,
+        "skipped": judgement.skipped,
+        "seconds": round(judgement.seconds, 1),
+    }
+
+
+def _sweep(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Judge the engine again with each change of its options. Return the classes of findings by the change."""
+    import shlex
+    from contextlib import ExitStack
+
+    from zinc_rt.host.errors import ZincError
+    from zinc_rt.validate.judge.engines import ENGINES
+
+    outcome: dict[str, list[str]] = {}
+    for setting in ENGINES[arguments.engine].settings:
+        name = shlex.join(setting)
+        try:
+            with ExitStack() as stack:
+                url = _url(arguments, stack, [*(arguments.wrapped or []), *setting])
+                outcome[name] = [finding.kind for finding in _judge(arguments, url, quick=True).findings]
+        except ZincError as error:
+            outcome[name] = [f"not usable: {error}"]
+    return outcome
+
+
+main = Command("judge", parser, _body, before_another=("--",))

@@ -1,0 +1,218 @@
+"""One judgement: open the reference, ask the engine everything, and return findings, numerics and speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from zinc_rt.cli.progress import stages
+from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, Limits, NumericSample, numeric_sample
+from zinc_rt.validate.judge.engine_client import EngineClient, EngineFeatures, ReportedToken
+from zinc_rt.validate.judge.oracle import QUANTISED_ACTIVATIONS, Oracle, oracle
+from zinc_rt.validate.judge.questions import TOP, Question, QuestionMaker
+from zinc_rt.validate.judge.reproduce import Reproducer, reproducer
+from zinc_rt.validate.judge.sampler_check import distribution_fault, seed_faults
+from zinc_rt.validate.judge.schedule import Asked, ask_alone, ask_crowd
+from zinc_rt.validate.judge.texts import DIFFICULT
+from zinc_rt.validate.judge.verdict import Finding, findings_of, numeric_summary
+
+KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
+KL_MARGIN, MEAN_MARGIN = 12.0, 4.0  # times what quantised activations cause in the reference
+CALIBRATION_TOKENS = 192
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """`answers`: how many answers of each kind of question at least, in crowds of `at_once`. `budget_seconds`: the
+    number of answers is reduced if the engine would need longer.
+    """
+
+    answers: int = 200
+    at_once: int = 8
+    positions: int = 64
+    samples: int = 200
+    seed: int = 1
+    ctx: int | None = None
+    tie_nats: float = 0.125
+    budget_seconds: float = 600.0
+    threads: int = 0
+
+
+@dataclass(slots=True)
+class Judgement:
+    """`expected`: the divergence that quantised activations cause in the reference, in nats: mean and maximum."""
+
+    features: EngineFeatures
+    findings: list[Finding] = field(default_factory=list)
+    numerics: dict[str, float] = field(default_factory=dict)
+    expected: dict[str, float] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)  # by kind of question
+    skipped: list[str] = field(default_factory=list)
+    tokens_per_second: dict[str, float] = field(default_factory=dict)  # alone and in the crowd
+    reproducers: list[Reproducer | None] = field(default_factory=list)  # one for each finding
+    seconds: float = 0.0
+
+
+def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Judgement:
+    """Judge the engine behind `client`, which serves the GGUF file `model`.
+
+    Raises InputError if the engine does not answer completions, and as LLM does for the model.
+    """
+    start = time.monotonic()
+    with stages() as stage:
+        stage.say("asking what the engine accepts")
+        features = client.detect()
+        ctx = min(options.ctx or 1024, features.ctx or 1024)
+        with oracle(model, ctx, threads=options.threads) as reference:
+            client.detect_logprobs(reference.token_of)
+            judgement = Judgement(features)
+            stage.say("computing the expected answers")
+            maker = QuestionMaker(reference, features, options.seed, min(ctx, reference.ctx))
+            questions = maker.distinct(80)
+            edges, forced = maker.long_prompts(), maker.forced(options.positions) if features.logprobs else []
+            samples = maker.samples(options.samples) if features.logprobs else []
+            judgement.expected = _expected_numerics(model, reference, forced, ctx, options)
+            limits = Limits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
+            by_id = {each.id: each for each in (*questions, *edges, *forced, *samples)}
+            answers = AnswerJudge(reference, limits, {each.canary: each.id for each in questions if each.canary})
+            asked = _ask_all(client, questions, edges, forced, samples, options, judgement, stage.say)
+            stage.say("comparing the answers")
+            faults = list(_faults(answers, asked))
+            faults += seed_faults(asked)
+            faults += _tokenizer_faults(client, reference, questions)
+            distribution = distribution_fault(
+                reference, [each for each in asked if each.question.id.startswith("sample/")]
+            )
+            mean_limit = max(MEAN_FLOOR, MEAN_MARGIN * judgement.expected.get("mean", 0.0))
+            judgement.findings = findings_of(
+                reference, by_id, asked, faults, answers.numerics, mean_limit=mean_limit
+            )
+            if distribution:
+                judgement.findings.append(Finding("sampler", distribution))
+            judgement.numerics = numeric_summary(answers.numerics)
+            for number, finding in enumerate(judgement.findings, 1):
+                stage.say(f"asking again for finding {number} of {len(judgement.findings)}")
+                again = AnswerJudge(reference, limits, answers.canaries)
+                judgement.reproducers.append(
+                    reproducer(client, finding, by_id, again, asked, at_once=options.at_once)
+                )
+    _describe_skipped(features, reference, judgement)
+    judgement.seconds = time.monotonic() - start
+    return judgement
+
+
+def _ask_all(
+    client: EngineClient,
+    questions: Sequence[Question],
+    edges: Sequence[Question],
+    forced: Sequence[Question],
+    samples: Sequence[Question],
+    options: JudgeOptions,
+    judgement: Judgement,
+    say: Callable[[str], object],
+) -> list[Asked]:
+    say(f"asking {len(questions) + len(edges) + len(forced)} questions alone")
+    begin = time.monotonic()
+    asked = list(ask_alone(client, [*forced, *questions, *edges]))
+    alone_seconds = time.monotonic() - begin
+    judgement.tokens_per_second["alone"] = _speed(asked, alone_seconds)
+    asked += ask_alone(client, questions, "repeated")
+    kinds = [each.kind for each in questions]
+    least = min(kinds.count(kind) for kind in set(kinds))
+    rounds = max(1, -(-options.answers // least) - 2)
+    each_round = alone_seconds * (len(questions) + len(edges)) / max(1, len(asked) - len(questions)) / 2
+    affordable = int((options.budget_seconds - 2 * alone_seconds) / max(1e-3, each_round))
+    if affordable < rounds:
+        rounds = max(2, affordable)
+        judgement.skipped.append(
+            f"crowd: {rounds} rounds, fewer than planned, to end within {options.budget_seconds:g} s"
+        )
+    begin, crowd = time.monotonic(), []
+    for number in range(rounds):
+        say(f"asking {len(questions) + len(edges)} questions at once, round {number + 1} of {rounds}")
+        wave = [*questions, *(edges if number % 2 == 0 else ()), *samples[number::rounds]]
+        crowd += ask_crowd(client, wave, at_once=options.at_once, seed=options.seed + number)
+    judgement.tokens_per_second["crowd"] = _speed(crowd, time.monotonic() - begin)
+    asked += crowd
+    for each in asked:
+        judgement.answers[each.question.kind] = judgement.answers.get(each.question.kind, 0) + 1
+    return asked
+
+
+def _speed(asked: Sequence[Asked], seconds: float) -> float:
+    tokens = sum(len(each.answer.tokens) or each.answer.events for each in asked if each.answer is not None)
+    return tokens / seconds if seconds else 0.0
+
+
+def _faults(answers: AnswerJudge, asked: Sequence[Asked]) -> Iterator[AnswerFault]:
+    for each in asked:
+        if each.answer is None:
+            yield AnswerFault(each.question, each.schedule, "refused", each.error)
+        else:
+            yield from answers.faults(each.question, each.answer, each.schedule)
+
+
+def _tokenizer_faults(
+    client: EngineClient, reference: Oracle, questions: Sequence[Question]
+) -> Iterator[AnswerFault]:
+    """Compare the server's tokenizer and template with ours, where it has routes for them."""
+    asked = next((each for each in questions if each.kind == "text"), None)
+    for text in DIFFICULT if asked is not None else ():
+        theirs, ours = client.tokenize(text, special=True), list(reference.encode(text))
+        if theirs is not None and theirs != ours:
+            at = next(
+                (n for n, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b),
+                min(len(theirs), len(ours)),
+            )
+            counts = f"{len(theirs)} tokens, expected {len(ours)}"
+            detail = f"/tokenize of {text!r}: {counts}; the first difference is token {at}"
+            assert asked is not None
+            yield AnswerFault(asked, "alone", "prompt length", detail)
+    for each in questions:
+        if each.messages:
+            theirs_text = client.apply_template(each.messages)
+            ours_text = reference.chat_text(each.messages)
+            if theirs_text is not None and theirs_text.strip() != ours_text.strip():
+                bos = reference.tokenizer.bos_id
+                prefix = "" if bos is None else reference.tokenizer.token_text(bos)
+                if theirs_text.strip() != ours_text.removeprefix(prefix).strip():  # some servers add it later
+                    detail = f"/apply-template gives {theirs_text[:120]!r}, expected {ours_text[:120]!r}"
+                    yield AnswerFault(each, "alone", "prompt length", detail)
+            return
+
+
+def _expected_numerics(
+    model: str | Path, reference: Oracle, forced: Sequence[Question], ctx: int, options: JudgeOptions
+) -> dict[str, float]:
+    """Measure what quantised activations change in the reference: mean and largest divergence of one text."""
+    if not forced:
+        return {}
+    longest = max(forced, key=lambda each: len(each.prompt)).prompt[:CALIBRATION_TOKENS]
+    exact = reference.rows(longest, 0)
+    with oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
+        rows = other.rows(longest, 0)
+    samples: list[NumericSample] = []
+    for position, (row, changed) in enumerate(zip(exact, rows, strict=True)):
+        top = np.argpartition(changed, -TOP)[-TOP:]
+        reported = ReportedToken(None, "", None, {int(token): float(changed[token]) for token in top})
+        samples.append(numeric_sample(position, row, reported))
+    return {"mean": fmean(each.kl for each in samples), "max": max(each.kl for each in samples)}
+
+
+def _describe_skipped(features: EngineFeatures, reference: Oracle, judgement: Judgement) -> None:
+    if not features.logprobs:
+        judgement.skipped.append("log-probabilities: the engine reports none; only texts were compared")
+    if not features.token_prompts:
+        judgement.skipped.append("prompts as token ids: the engine refuses them; text was sent instead")
+    if not features.chat or not reference.has_template:
+        missing = "engine has no /v1/chat/completions" if reference.has_template else "file has no chat template"
+        judgement.skipped.append(f"conversations: the {missing}")
+    if not features.tokenize:
+        judgement.skipped.append(
+            "tokenizer: the engine has no /tokenize; prompt lengths and answers were compared"
+        )

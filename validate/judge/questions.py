@@ -1,0 +1,187 @@
+"""The questions of a judgement: requests together with the tokens that the reference reads and answers.
+
+One table of questions is asked alone, repeated, and in crowds; `answers.py` judges every answer in the same way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from zinc_rt.validate.judge.engine_client import TOP, EngineFeatures
+from zinc_rt.validate.judge.oracle import Oracle
+from zinc_rt.validate.judge.texts import DIFFICULT, canary, passage, sentence
+
+Kind = Literal["tokens", "text", "chat", "stop", "stream", "forced", "sampled", "nucleus"]
+ANSWER_TOKENS = 8
+SAMPLED_TOKENS = 8
+TOP_P = 0.5
+EDGES = (16, 32, 64, 128, 256, 512, 1024, 2048)  # pages, chunks and batches of common engines
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`prompt`: the tokens as the reference reads them. `expected`: its greedy continuation, empty where the
+    answer is sampled. `partner`: the id of the question that this one is a small change of.
+    """
+
+    id: str
+    kind: Kind
+    body: dict[str, Any]
+    prompt: tuple[int, ...]
+    expected: tuple[int, ...] = ()
+    stop: str = ""
+    partner: str = ""
+    canary: str = ""
+    messages: tuple[dict[str, str], ...] = field(default=())
+
+    @property
+    def limit(self) -> int:
+        return int(self.body["max_tokens"])
+
+
+@dataclass(slots=True)
+class QuestionMaker:
+    """Makes the questions for one engine and one model. `largest`: prompt and answer fit in as many tokens."""
+
+    oracle: Oracle
+    features: EngineFeatures
+    seed: int
+    largest: int
+
+    def distinct(self, count: int) -> list[Question]:
+        """Return `count` or somewhat more greedy and sampled questions, all kinds alternating."""
+        chance = random.Random(self.seed)
+        makers = [self._tokens, self._text, self._stop, self._stream, self._sampled, self._nucleus, self._changed]
+        if self.features.chat and self.oracle.has_template:
+            makers.append(self._chat)
+        questions: list[Question] = []
+        number = 0
+        while len(questions) < count:
+            for maker in makers:
+                questions += maker(number, chance)
+            number += 1
+        return [each for each in questions if len(each.prompt) + each.limit <= self.largest]
+
+    def long_prompts(self) -> list[Question]:
+        """Return greedy questions whose prompts end on both sides of each edge of pages and batches."""
+        text = self._long_text()
+        lengths = {edge + offset for edge in EDGES for offset in (-1, 0, 1, 7)}
+        usable = sorted(n for n in lengths if 8 < n <= len(text) - ANSWER_TOKENS)
+        return [self._greedy(f"edge/{n}", "tokens", text[:n]) for n in usable]
+
+    def forced(self, count: int) -> list[Question]:
+        """Return questions for one token at `count` positions of one text, each edge with its neighbours."""
+        text = self._long_text()
+        last = len(text) - 1
+        near = [edge + offset for edge in EDGES for offset in (-1, 0, 1)]
+        spread = [round(1 + (last - 1) * at / max(1, count - 1)) for at in range(count)]
+        positions = sorted({n for n in (*near, *spread) if 1 <= n <= last})
+        while len(positions) > count:
+            positions.pop(random.Random(len(positions)).randrange(len(positions)))
+        return [
+            Question(f"forced/{n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n]) for n in positions
+        ]
+
+    def samples(self, count: int) -> list[Question]:
+        """Return sampled questions for one token each, of a few prompts, every one with its own seed."""
+        chance = random.Random(self.seed + 1)
+        prompts = [self._round(sentence(chance)[:-1]) for _ in range(4)]
+        return [
+            Question(
+                f"sample/{number}",
+                "sampled",
+                self._body(prompt, 1, temperature=1.0, top_p=1.0, seed=1000 + number, logprobs=1),
+                prompt,
+            )
+            for number in range(count)
+            for prompt in (prompts[number % len(prompts)],)
+        ]
+
+    def _long_text(self) -> tuple[int, ...]:
+        chance = random.Random(self.seed + 2)
+        text = passage(chance, 4)
+        while len(self.oracle.encode(text)) < self.largest:
+            text += " " + passage(chance, 8)
+        tokens = self.oracle.encode(text)
+        return tokens[: self.largest - 1]
+
+    def _round(self, text: str) -> tuple[int, ...]:
+        return self.oracle.encode(text)
+
+    def _prompt(self, tokens: Sequence[int]) -> list[int] | str:
+        """Return a prompt as ids, or as text for a server that accepts only that."""
+        if self.features.token_prompts:
+            return list(tokens)
+        ids = tokens[1:] if tokens and tokens[0] == self.oracle.tokenizer.bos_id else tokens
+        return self.oracle.tokenizer.decode(ids)
+
+    def _body(self, prompt: Sequence[int], count: int, **fields: Any) -> dict[str, Any]:
+        body = {"prompt": self._prompt(prompt), "max_tokens": count, "temperature": 0.0, **fields}
+        if not self.features.logprobs:
+            body.pop("logprobs", None)
+        return body
+
+    def _greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> Question:
+        expected = self.oracle.greedy(prompt, ANSWER_TOKENS)
+        body = self._body(prompt, ANSWER_TOKENS, logprobs=TOP)
+        return Question(name, kind, body, tuple(prompt), expected, **others)
+
+    def _tokens(self, number: int, chance: random.Random) -> Iterator[Question]:
+        word = canary(chance)
+        text = f"{passage(chance, chance.choice((1, 2, 4)))} The code is {word}. The code"
+        yield self._greedy(f"tokens/{number}", "tokens", self._round(text), canary=word)
+
+    def _text(self, number: int, chance: random.Random) -> Iterator[Question]:
+        text = f"{sentence(chance)} {DIFFICULT[number % len(DIFFICULT)]}"
+        question = self._greedy(f"text/{number}", "text", self.oracle.encode(text))
+        yield replace(question, body={**question.body, "prompt": text})
+
+    def _stop(self, number: int, chance: random.Random) -> Iterator[Question]:
+        question = self._greedy(f"stop/{number}", "stop", self._round(passage(chance, 2)))
+        text = self.oracle.text(question.expected)
+        middle = text[len(text) // 3 : len(text) // 3 + 3]
+        if len(middle) == 3 and middle.isprintable() and "\ufffd" not in middle:
+            yield replace(question, stop=middle, body={**question.body, "stop": [middle]})
+
+    def _stream(self, number: int, chance: random.Random) -> Iterator[Question]:
+        question = self._greedy(f"stream/{number}", "stream", self._round(passage(chance, 1)))
+        body = {name: value for name, value in question.body.items() if name != "logprobs"}
+        yield replace(question, body={**body, "stream": True})
+
+    def _changed(self, number: int, chance: random.Random) -> Iterator[Question]:
+        """Yield a prompt and the same prompt with another word in it, as a cache could confuse them."""
+        words = passage(chance, 4).split()
+        at = chance.randrange(len(words) // 3, len(words) - 6)
+        changed = [*words[:at], f"{chance.choice((17, 38, 94))}", *words[at + 1 :]]
+        first, second = f"changed/{number}a", f"changed/{number}b"
+        yield self._greedy(first, "tokens", self._round(" ".join(words)), partner=second)
+        yield self._greedy(second, "tokens", self._round(" ".join(changed)), partner=first)
+
+    def _chat(self, number: int, chance: random.Random) -> Iterator[Question]:
+        word = canary(chance)
+        manner = chance.choice(("brief", "formal", "cheerful"))
+        messages = (
+            {"role": "system", "content": f"You are a {manner} guide. The code is {word}."},
+            {"role": "user", "content": sentence(chance)},
+        )
+        prompt = self.oracle.chat_tokens(messages)
+        body = {"messages": list(messages), "max_tokens": ANSWER_TOKENS, "temperature": 0.0}
+        if self.features.logprobs:
+            body |= {"logprobs": True, "top_logprobs": TOP}
+        yield Question(
+            f"chat/{number}", "chat", body, prompt, self.oracle.greedy(prompt, ANSWER_TOKENS), canary=word,
+            messages=messages,
+        )  # fmt: skip
+
+    def _sampled(self, number: int, chance: random.Random) -> Iterator[Question]:
+        prompt = self._round(sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt
+        body = self._body(prompt, SAMPLED_TOKENS, temperature=1.0, seed=10 + number % 8, logprobs=1)
+        yield Question(f"sampled/{number}", "sampled", body, prompt)
+
+    def _nucleus(self, number: int, chance: random.Random) -> Iterator[Question]:
+        prompt = self._round(sentence(chance)[:-1])
+        body = self._body(prompt, 4, temperature=1.0, top_p=TOP_P, seed=200 + number, logprobs=1)
+        yield Question(f"nucleus/{number}", "nucleus", body, prompt)

@@ -1,0 +1,123 @@
+"""The results of a judgement as text, rows of a report, and a page to attach to an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jinja2
+
+from zinc_rt.cli.output import printable
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.validate.judge.judgement import Judgement
+from zinc_rt.validate.judge.reproduce import Reproducer
+from zinc_rt.validate.judge.verdict import CLASSES, Finding
+
+PAGE = "judge.html.jinja"
+
+
+def results(judgement: Judgement, url: str, key: str) -> list[Result]:
+    """Return one row for each class of defect: it passed, or failed with its evidence and request."""
+    rows = []
+    by_kind = {finding.kind: number for number, finding in enumerate(judgement.findings)}
+    for kind, meaning in CLASSES.items():
+        number = by_kind.get(kind)
+        if number is None:
+            rows.append(Result(kind, "judge", _status(kind, judgement), reason=_reason(kind, judgement)))
+            continue
+        finding, again = judgement.findings[number], judgement.reproducers[number]
+        rows.append(
+            Result(
+                kind,
+                "judge",
+                "fail",
+                reason=finding.summary,
+                cause=meaning,
+                measure={"answers": len(finding.faults), "evidence": finding.evidence},
+                first_bad={} if again is None else {
+                    "request": again.body, "expected": again.expected, "answer": again.got, "beside": again.beside,
+                    "attempts": again.attempts,
+                },
+                repro="" if again is None else again.curl(url, key),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _status(kind: str, judgement: Judgement) -> str:  # type: ignore[return]
+    return "skip" if _reason(kind, judgement) else "pass"
+
+
+def _reason(kind: str, judgement: Judgement) -> str:
+    """Return why a class could not be checked, "" if it was."""
+    needs = {
+        "template": "conversations",
+        "log-probabilities": "log-probabilities",
+        "numerics": "log-probabilities",
+    }
+    wanted = needs.get(kind)
+    return next((each for each in judgement.skipped if wanted and each.startswith(wanted)), "")
+
+
+def lines(judgement: Judgement, report: Report) -> Iterator[str]:
+    """Yield the report as text for a terminal."""
+    features = judgement.features
+    software = f", {features.software}" if features.software else ""
+    yield f"engine    {printable(features.model)}{software}, context {features.ctx or 'unknown'}"
+    asked = ", ".join(f"{count} {kind}" for kind, count in judgement.answers.items())
+    yield f"answers   {sum(judgement.answers.values())}: {asked}"
+    for finding, again in zip(judgement.findings, judgement.reproducers, strict=True):
+        yield f"FAIL      {finding.kind}: {printable(finding.summary)}"
+        for line in finding.evidence:
+            yield f"          {printable(line, 300)}"
+        if again is not None:
+            yield from _reproducer_lines(again)
+    if judgement.numerics:
+        figures = judgement.numerics
+        expected = judgement.expected.get("mean")
+        beside = f"; quantised activations alone cause {expected:.2g}" if expected else ""
+        yield (
+            f"numerics  KL {figures['mean']:.2g} nats on average, {figures['max']:.2g} at most, over "
+            f"{figures['positions']:.0f} positions{beside}"
+        )
+    speeds = judgement.tokens_per_second
+    yield f"speed     {speeds.get('alone', 0):.1f} tokens/s alone, {speeds.get('crowd', 0):.1f} in crowds"
+    for reason in judgement.skipped:
+        yield f"skipped   {reason}"
+    for shortcut in report.shortcuts:
+        yield f"shortcut  {shortcut}"
+
+
+def _reproducer_lines(again: Reproducer) -> Iterator[str]:
+    yield f"          expected {printable(again.expected, 120)!r}, received {printable(again.got, 120)!r}"
+    if not again.attempts:
+        yield "          it did not show again in the requests that were sent to reproduce it"
+    elif again.beside:
+        yield f"          shown again after {again.attempts} requests, beside {len(again.beside)} others (--json)"
+    else:
+        yield f"          shown again by request {again.attempts} of the same kind, sent alone"
+
+
+def verdict_line(judgement: Judgement) -> str:
+    """Return the last line: the verdict, and the speed only beside a right result."""
+    if judgement.findings:
+        kinds = ", ".join(finding.kind for finding in judgement.findings)
+        return f"FAIL      {len(judgement.findings)} findings: {kinds}"
+    return f"PASS      no difference from the reference in {sum(judgement.answers.values())} answers"
+
+
+def to_html(judgement: Judgement, report: Report, *, url: str, key: str) -> str:
+    """Return a self-contained page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    findings: list[tuple[Finding, Reproducer | None, str]] = [
+        (finding, again, "" if again is None else again.curl(url, key))
+        for finding, again in zip(judgement.findings, judgement.reproducers, strict=True)
+    ]
+    return environment.get_template(PAGE).render(
+        judgement=judgement, report=report.as_dict(), findings=findings, classes=CLASSES
+    )

@@ -1,0 +1,107 @@
+"""Reproduce a finding: ask its request again, alone and then beside others, and write it as a curl line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge
+from zinc_rt.validate.judge.engine_client import EngineClient
+from zinc_rt.validate.judge.questions import Question
+from zinc_rt.validate.judge.schedule import Asked, ask_alone, ask_crowd
+from zinc_rt.validate.judge.verdict import Finding
+
+ALONE = 60  # requests until a finding counts as not reproduced alone
+CROWDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """A request that shows the defect. `beside`: requests to send at the same time; empty if it shows alone.
+    `attempts`: requests until it showed, 0 if it did not show again. `got`: the wrong answer.
+    """
+
+    body: dict[str, Any]
+    expected: str
+    got: str
+    attempts: int = 0
+    beside: tuple[dict[str, Any], ...] = ()
+    path: str = field(default="/v1/completions")
+
+    def curl(self, url: str, key: str = "") -> str:
+        """Return shell lines that send the request, with the others in the background if it needs them. `key`: the
+        shell variable with the API key.
+        """
+        lines = [f"{_curl(url, body, key)} -o /dev/null &" for body in self.beside]
+        lines.append(_curl(url, self.body, key))
+        return "\n".join([*lines, *(["wait"] if self.beside else [])])
+
+
+def reproducer(
+    client: EngineClient,
+    finding: Finding,
+    questions: Mapping[str, Question],
+    judge: AnswerJudge,
+    asked: list[Asked],
+    *,
+    at_once: int,
+) -> Reproducer | None:
+    """Ask the finding's request again until it shows the defect. None for a finding without a single request."""
+    faults = [fault for fault in finding.faults if fault.answer is not None or fault.kind == "refused"]
+    if not faults:
+        return None
+    fault = next((each for each in faults if each.schedule == "alone"), faults[0])
+    question = fault.question
+    partner = questions.get(question.partner)
+    before = [partner] if partner is not None else []
+    for attempt in range(1, ALONE + 1):
+        for each in ask_alone(client, [*before, question]):
+            if each.question is question and _is_wrong(judge, each, fault):
+                beside = tuple(other.body for other in before)
+                return _made(client, judge, fault, attempts=attempt, before=beside)
+    near = next((each.before for each in asked if each.answer is fault.answer), ())
+    others = [questions[name] for name in near if name in questions][: at_once - 1]
+    for attempt in range(1, CROWDS + 1):
+        wave = [*others, *[question] * at_once]
+        for each in ask_crowd(client, wave, at_once=at_once, seed=attempt):
+            if each.question is question and _is_wrong(judge, each, fault):
+                return _made(
+                    client, judge, fault, attempts=attempt * at_once, before=tuple(o.body for o in others)
+                )
+    return _made(client, judge, fault, attempts=0, before=())
+
+
+def _is_wrong(judge: AnswerJudge, asked: Asked, fault: AnswerFault) -> bool:
+    if asked.answer is None:
+        return fault.kind == "refused"
+    if fault.kind == "changed sample":
+        return fault.answer is not None and asked.answer.text == fault.answer.text
+    return any(each.kind == fault.kind for each in judge.faults(asked.question, asked.answer, asked.schedule))
+
+
+def _made(
+    client: EngineClient,
+    judge: AnswerJudge,
+    fault: AnswerFault,
+    *,
+    attempts: int,
+    before: tuple[dict[str, Any], ...],
+) -> Reproducer:
+    question = fault.question
+    expected = judge.oracle.text(question.expected) if question.expected else fault.detail
+    if question.stop:
+        expected = expected.partition(question.stop)[0]
+    got = fault.answer.text if fault.answer is not None else fault.detail
+    path = "/v1/chat/completions" if question.messages else "/v1/completions"
+    body = client.body_of(question.body)
+    return Reproducer(body, expected, got, attempts, tuple(client.body_of(each) for each in before), path)
+
+
+def _curl(url: str, body: Mapping[str, Any], key: str) -> str:
+    path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+    words = ["curl", "-s", f"{url}{path}", "-H", "content-type: application/json"]
+    authorization = f' -H "authorization: Bearer ${key}"' if key else ""
+    return f"{shlex.join(words)}{authorization} -d {shlex.quote(json.dumps(body, ensure_ascii=False))}"

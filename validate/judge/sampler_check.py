@@ -1,0 +1,103 @@
+"""Check sampling: against the reference's distribution, and that an answer belongs to its seed."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from zinc_rt.validate.judge.answers import AnswerFault
+from zinc_rt.validate.judge.engine_client import EngineAnswer
+from zinc_rt.validate.judge.oracle import Oracle
+from zinc_rt.validate.judge.schedule import Asked
+
+LEAST_SAMPLES = 100
+SIGNIFICANCE = 1e-6  # of the distribution test: one false alarm in a million healthy engines
+RARELY = 0.2  # share of sampled answers that arithmetic may change when other requests join the batch
+
+
+def distribution_fault(oracle: Oracle, asked: Sequence[Asked]) -> str:
+    """Return what is wrong with sampled first tokens at temperature 1, or "".
+
+    Each token's place in the reference's cumulative distribution, most likely first, must be uniform: a
+    Kolmogorov-Smirnov test.
+    """
+    places, chance = [], random.Random(7)
+    for each in asked:
+        token = _first_token(each.answer)
+        if token is None:
+            continue
+        row = np.exp(oracle.rows(each.question.prompt, len(each.question.prompt) - 1)[0])
+        above = float(row[row > row[token]].sum())
+        places.append(above + chance.random() * float(row[token]))
+    if len(places) < LEAST_SAMPLES:
+        return ""
+    places.sort()
+    count = len(places)
+    distance = max(max((at + 1) / count - value, value - at / count) for at, value in enumerate(places))
+    probability = kolmogorov(distance * math.sqrt(count))
+    if probability >= SIGNIFICANCE:
+        return ""
+    middle = places[count // 2]
+    bias = "too likely tokens" if middle < 0.5 else "too unlikely tokens"
+    return (
+        f"{count} tokens sampled at temperature 1 do not follow the reference's distribution "
+        f"(p = {probability:.1g}; the median lies at {middle:.2f} of it instead of 0.50: {bias})"
+    )
+
+
+def kolmogorov(value: float) -> float:
+    """Return the probability of a larger Kolmogorov statistic. Source: Kolmogorov's limit distribution."""
+    if value < 0.3:
+        return 1.0
+    terms = ((-1) ** (k - 1) * math.exp(-2 * (k * value) ** 2) for k in range(1, 101))
+    return min(1.0, max(0.0, 2 * sum(terms)))
+
+
+def seed_faults(asked: Sequence[Asked]) -> Iterator[AnswerFault]:
+    """Yield a fault for each sampled answer that is another seed's, and for each changed one if there are many.
+
+    The first answer of each question, asked alone, is the one that its seed must give again.
+    """
+    alone: dict[str, str] = {}
+    prompts: dict[tuple[int, ...], dict[str, str]] = {}
+    for each in asked:
+        if each.question.kind in ("sampled", "nucleus") and each.answer is not None and each.schedule == "alone":
+            alone.setdefault(each.question.id, each.answer.text)
+            prompts.setdefault(each.question.prompt, {})[each.question.id] = each.answer.text
+    repeated = [
+        each
+        for each in asked
+        if each.question.kind == "sampled" and each.answer is not None and each.question.id in alone
+    ]
+    repeated = [each for each in repeated if each.schedule != "alone"]
+    changed = [
+        each for each in repeated if each.answer is not None and each.answer.text != alone[each.question.id]
+    ]
+    swapped = [(each, owner) for each in changed if (owner := _owner(each, prompts, alone))]
+    for each, owner in swapped:
+        yield _fault(each, f"with seed {each.question.body['seed']} the answer is that of {owner}'s seed")
+    if not swapped and len(changed) > RARELY * len(repeated):
+        detail = f"{len(changed)} of {len(repeated)} repeated requests with a seed gave another answer"
+        yield from (_fault(each, detail) for each in changed)
+
+
+def _owner(asked: Asked, prompts: Mapping[tuple[int, ...], Mapping[str, str]], alone: Mapping[str, str]) -> str:
+    """Return the question of the same prompt whose seed gives this answer, or ""."""
+    assert asked.answer is not None
+    same_prompt = prompts.get(asked.question.prompt, {})
+    owners = [
+        name for name, text in same_prompt.items() if text == asked.answer.text and name != asked.question.id
+    ]
+    distinct = len(asked.answer.text) > 3 and asked.answer.text != alone[asked.question.id]
+    return owners[0] if owners and distinct else ""
+
+
+def _fault(asked: Asked, detail: str) -> AnswerFault:
+    return AnswerFault(asked.question, asked.schedule, "changed sample", detail, asked.answer)
+
+
+def _first_token(answer: EngineAnswer | None) -> int | None:
+    return answer.tokens[0].token if answer is not None and answer.tokens else None

@@ -1,0 +1,83 @@
+"""Ask the questions: alone one after another, then again in crowds, with cancelled streams between them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from zinc_rt.validate.judge.answers import Schedule
+from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, RequestError
+from zinc_rt.validate.judge.questions import Question
+
+CANCELLED = 0.05  # share of a crowd's requests that are cancelled copies, not judged
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with its answer, or with the error instead. `before`: the ids of the questions asked shortly
+    before or at the same time.
+    """
+
+    question: Question
+    schedule: Schedule
+    answer: EngineAnswer | None
+    error: str = ""
+    before: tuple[str, ...] = ()
+
+
+def ask_alone(
+    client: EngineClient,
+    questions: Sequence[Question],
+    schedule: Schedule = "alone",
+    advance: Callable[[int], object] = lambda count: None,
+) -> Iterator[Asked]:
+    """Ask one question after another."""
+    last = ""
+    for question in questions:
+        yield _ask(client, question, schedule, (last,) if last else ())
+        last = question.id
+        advance(1)
+
+
+def ask_crowd(
+    client: EngineClient,
+    questions: Sequence[Question],
+    *,
+    at_once: int,
+    seed: int,
+    advance: Callable[[int], object] = lambda count: None,
+) -> list[Asked]:
+    """Ask all questions in a random order, `at_once` of them at any time, with some cancelled streams between."""
+    chance = random.Random(seed)
+    order = list(questions)
+    chance.shuffle(order)
+    streamed = [each for each in order if each.kind in ("tokens", "stream", "chat")]
+    cancelled = set(chance.sample(range(len(order)), int(CANCELLED * len(order)))) if streamed else set()
+
+    def one(number: int) -> Asked:
+        if number in cancelled:
+            _leave(client, chance_of[number])
+        near = order[max(0, number - at_once) : number + at_once]
+        asked = _ask(client, order[number], "crowd", tuple(each.id for each in near if each is not order[number]))
+        advance(1)
+        return asked
+
+    chance_of = {number: chance.choice(streamed) for number in sorted(cancelled)}
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, range(len(order))))
+
+
+def _ask(client: EngineClient, question: Question, schedule: Schedule, before: tuple[str, ...]) -> Asked:
+    try:
+        return Asked(question, schedule, client.complete(question.body), before=before)
+    except RequestError as error:
+        return Asked(question, schedule, None, str(error), before)
+
+
+def _leave(client: EngineClient, question: Question) -> None:
+    body = {name: value for name, value in question.body.items() if name not in ("logprobs", "top_logprobs")}
+    with contextlib.suppress(RequestError):  # the next question shows whether the server still answers
+        client.abandon({**body, "max_tokens": 64}, events=2)

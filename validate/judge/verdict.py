@@ -1,0 +1,319 @@
+"""Turn faults into findings: which part of the engine is wrong, and the evidence for it.
+
+Each wrong answer is first compared with answers that known mistakes would give: another request's, the answer to
+the prompt before it was changed, to the conversation without its system message, to the prompt with a token
+dropped at the edge of a batch. What no mistake explains is classified by where it happens: for which kinds of
+question, from which prompt length on, only beside other requests, or not every time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+import numpy as np
+
+from zinc_rt.validate.judge.answers import AnswerFault, NumericSample
+from zinc_rt.validate.judge.oracle import Oracle
+from zinc_rt.validate.judge.questions import ANSWER_TOKENS, EDGES, Question
+from zinc_rt.validate.judge.schedule import Asked
+
+EXPLAINED = 40  # faults of each kind of question that are compared with known mistakes
+SAME_TOKENS = 4  # that make two answers the same one
+PAGES = (16, 32, 64, 128, 256, 512)
+GROWTH = 10.0  # of the divergence from early to late positions that makes it a matter of position
+CLASSES = {
+    "refused": "requests that the engine refuses or does not finish",
+    "tokenizer": "text becomes other tokens",
+    "template": "the conversation is written into another prompt",
+    "position": "long prompts are computed wrongly from some length on",
+    "KV reuse": "state of an earlier request is used for a later one",
+    "leakage": "a request receives another request's answer or text",
+    "sampler": "tokens are not sampled as requested",
+    "log-probabilities": "the reported log-probabilities are not the model's",
+    "stop strings": "stop strings do not end the text where they must",
+    "streaming": "the streamed or returned text is not that of its tokens",
+    "numerics": "the arithmetic differs by more than the weights' type explains",
+    "nondeterminism": "the same request is sometimes answered wrongly",
+}
+
+
+@dataclass(slots=True)
+class Finding:
+    """A defect of the engine. `evidence`: one line per kind of observation. `faults`: the answers that show it."""
+
+    kind: str
+    summary: str
+    evidence: list[str] = field(default_factory=list)
+    faults: list[AnswerFault] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Compares wrong answers with those that known mistakes would give."""
+
+    oracle: Oracle
+    questions: Mapping[str, Question]
+    _owners: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for question in self.questions.values():
+            if len(question.expected) >= SAME_TOKENS:
+                self._owners.setdefault(question.expected[:SAME_TOKENS], []).append(question.id)
+
+    def explain(self, fault: AnswerFault) -> tuple[str, str] | None:
+        """Return the class and the sentence of the mistake that gives this answer, or None."""
+        for kind, sentence, prompt in self._mistakes(fault.question):
+            if self._is_answer_to(fault, prompt):
+                return kind, sentence
+        owner = self._other_request(fault)
+        return ("leakage", f"the answer is the one to {owner}") if owner else None
+
+    def _other_request(self, fault: AnswerFault) -> str:
+        own = fault.question
+        if len(fault.tokens) >= SAME_TOKENS:
+            others = self._owners.get(fault.tokens[:SAME_TOKENS], [])
+            return next((name for name in others if self.questions[name].expected != own.expected), "")
+        text = "" if fault.answer is None else fault.answer.text.strip()
+        if len(text) < 8:
+            return ""
+        same = (q.id for q in self.questions.values() if q.expected != own.expected and q.expected)
+        return next((name for name in same if self.oracle.text(self.questions[name].expected).strip() == text), "")
+
+    def _is_answer_to(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
+        if not 0 < len(prompt) < self.oracle.ctx - ANSWER_TOKENS:
+            return False
+        answer = self.oracle.greedy(prompt, ANSWER_TOKENS)
+        if answer[:SAME_TOKENS] == fault.question.expected[:SAME_TOKENS]:
+            return False  # it would not show
+        if len(fault.tokens) >= SAME_TOKENS:
+            return fault.tokens[:SAME_TOKENS] == answer[:SAME_TOKENS]
+        text = "" if fault.answer is None else fault.answer.text.strip()
+        return len(text) >= 8 and text == self.oracle.text(answer).strip()
+
+    def _mistakes(self, question: Question) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        prompt, tokenizer = question.prompt, self.oracle.tokenizer
+        if question.messages:
+            without = [each for each in question.messages if each["role"] != "system"]
+            yield "template", "the answer is the one without the system message", self.oracle.chat_tokens(without)
+            plain = question.messages[-1]["content"]
+            yield "template", "the answer is the one to the message without a template", self.oracle.encode(plain)
+        if partner := self.questions.get(question.partner):
+            yield "KV reuse", f"the answer is the one to the earlier prompt {partner.id}", partner.prompt
+            for page in PAGES:
+                if page < min(len(prompt), len(partner.prompt)):
+                    mixed = (*partner.prompt[:page], *prompt[page:])
+                    yield (
+                        "KV reuse",
+                        f"the first {page} tokens are those of the earlier prompt {partner.id}",
+                        mixed,
+                    )
+        if (bos := tokenizer.bos_id) is not None:
+            if prompt[0] == bos:
+                yield "tokenizer", "the answer is the one without the beginning-of-text token", prompt[1:]
+            yield "tokenizer", "the answer is the one with a further beginning-of-text token", (bos, *prompt)
+        for edge in EDGES:
+            for at in (edge - 1, edge, edge + 1):
+                if 0 < at < len(prompt) - 1:
+                    sentence = f"the answer is the one to the prompt without token {at}, at the edge of {edge}"
+                    yield "position", sentence, (*prompt[:at], *prompt[at + 1 :])
+
+
+def findings_of(
+    oracle: Oracle,
+    questions: Mapping[str, Question],
+    asked: Sequence[Asked],
+    faults: Sequence[AnswerFault],
+    numerics: Sequence[NumericSample],
+    *,
+    mean_limit: float,
+) -> list[Finding]:
+    """Return the findings, the most specific first. `mean_limit`: of the mean divergence over all positions."""
+    groups: dict[tuple[str, str], Finding] = {}
+
+    def add(kind: str, summary: str, fault: AnswerFault) -> None:
+        finding = groups.setdefault((kind, summary), Finding(kind, summary))
+        finding.faults.append(fault)
+
+    direct = {
+        "canary": "leakage", "scale": "log-probabilities", "stop": "stop strings", "text": "streaming",
+        "length": "sampler", "nucleus": "sampler", "changed sample": "sampler",
+    }  # fmt: skip
+    for fault in faults:
+        if fault.kind in direct:
+            add(direct[fault.kind], _general(fault), fault)
+        elif fault.kind == "prompt length":
+            add("template" if fault.question.messages else "tokenizer", _general(fault), fault)
+        elif fault.kind == "refused":
+            add("refused", fault.detail, fault)
+    explainer, tried = Explainer(oracle, questions), Counter[str]()
+    unexplained: list[AnswerFault] = []
+    for fault in faults:
+        if fault.kind not in ("token", "logprob"):
+            continue
+        explained = None
+        if fault.kind == "token" and tried[fault.question.kind] < EXPLAINED:
+            tried[fault.question.kind] += 1
+            explained = explainer.explain(fault)
+        if explained:
+            add(explained[0], explained[1], fault)
+        else:
+            unexplained.append(fault)
+    findings = _merged(groups.values())
+    findings += _by_place(asked, unexplained, numerics, [each.kind for each in findings])
+    findings += _mean_numerics(numerics, mean_limit, findings)
+    order = list(CLASSES)
+    return sorted(findings, key=lambda each: (order.index(each.kind), -len(each.faults)))
+
+
+def _general(fault: AnswerFault) -> str:
+    """Return the summary of faults that need no explanation; their details are evidence."""
+    return {
+        "canary": "an answer contains text of another request's prompt",
+        "scale": "the reported log-probabilities are those of another temperature",
+        "stop": "a stop string stands in the text, or did not end it",
+        "text": "the text of an answer is not that of its tokens",
+        "length": "an answer has another number of tokens than requested",
+        "nucleus": "top_p does not limit the sampled tokens",
+        "changed sample": "an answer is not the one of its seed",
+        "prompt length": "the engine counts other prompt tokens than the reference",
+    }[fault.kind]
+
+
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Join findings of one class: the summary with the most faults names it, the others become evidence."""
+    classes: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        classes[finding.kind].append(finding)
+    merged = []
+    for kind, same in classes.items():
+        same.sort(key=lambda each: -len(each.faults))
+        whole = Finding(kind, same[0].summary)
+        for each in same:
+            whole.faults += each.faults
+            whole.evidence.append(f"{each.summary}: {_where(each.faults)}")
+        whole.evidence += list(dict.fromkeys(fault.detail for fault in whole.faults))[:3]
+        merged.append(whole)
+    return merged
+
+
+def _where(faults: Sequence[AnswerFault]) -> str:
+    schedules = Counter(fault.schedule for fault in faults)
+    kinds = Counter(fault.question.id.partition("/")[0] for fault in faults)
+    return (
+        f"{len(faults)} answers ({', '.join(f'{count} {name}' for name, count in schedules.items())}; "
+        f"{', '.join(f'{name} {count}' for name, count in kinds.most_common(4))})"
+    )
+
+
+def _by_place(
+    asked: Sequence[Asked],
+    faults: Sequence[AnswerFault],
+    numerics: Sequence[NumericSample],
+    known: Sequence[str],
+) -> list[Finding]:
+    """Classify what no known mistake explains by where it happens."""
+    if not faults:
+        return []
+    kind, summary = _place(asked, faults, numerics)
+    if kind in ("nondeterminism", "numerics") and known:
+        kind = known[0]  # the rest of a defect that has been named
+        summary = "further wrong answers beside those"
+    finding = Finding(kind, summary, [f"{summary}: {_where(faults)}"], list(faults))
+    finding.evidence += list(dict.fromkeys(fault.detail for fault in faults))[:3]
+    return [finding]
+
+
+def _place(
+    asked: Sequence[Asked], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
+) -> tuple[str, str]:
+    wrong = {id(fault.answer) for fault in faults}
+    greedy = [
+        each for each in asked if each.answer is not None and each.question.kind not in ("sampled", "nucleus")
+    ]
+    groups: dict[str, list[bool]] = defaultdict(list)
+    for each in greedy:
+        groups[each.question.kind].append(id(each.answer) in wrong)
+    wrong_kinds = {kind for kind, answers in groups.items() if any(answers)}
+    if wrong_kinds == {"chat"} and len(groups) > 1:
+        return "template", "only conversations are answered wrongly"
+    if wrong_kinds == {"text"} and len(groups) > 1:
+        return "tokenizer", "only prompts sent as text are answered wrongly"
+    if (edge := _first_wrong_length(greedy, wrong)) is not None:
+        return "position", f"only prompts of {edge} or more tokens are answered wrongly"
+    if (growth := _growth(numerics)) is not None:
+        return (
+            "position",
+            f"the distributions differ {growth:.0f} times as much at late positions as at early ones",
+        )
+    share = len(wrong) / max(1, len(greedy))
+    alone = [fault for fault in faults if fault.schedule == "alone"]
+    if not alone and any(each.schedule == "crowd" for each in greedy):
+        return "KV reuse", "answers are right alone and wrong beside or after other requests"
+    if share > 0.5:
+        return "numerics", "most answers are wrong, also alone"
+    right_too = {each.question.id for each in greedy if id(each.answer) not in wrong}
+    unstable = [fault for fault in faults if fault.question.id in right_too]
+    if len(unstable) > len(faults) // 2:
+        return "nondeterminism", "the same requests are answered rightly at other times"
+    return "numerics", "the reference rejects some answers each time"
+
+
+def _first_wrong_length(greedy: Sequence[Asked], wrong: set[int]) -> int | None:
+    """Return the prompt length from which on answers are wrong, or None if short ones are wrong as well, or too
+    few are short to tell.
+    """
+    lengths = sorted((len(each.question.prompt), id(each.answer) in wrong) for each in greedy)
+    first = next((length for length, is_wrong in lengths if is_wrong), None)
+    if first is None:
+        return None
+    below = sum(length < first for length, _ in lengths)
+    above = [is_wrong for length, is_wrong in lengths if length >= first]
+    if below < 20 or below < len(lengths) // 4 or first < 2 * lengths[0][0]:
+        return None
+    # at the observed rate, so many right answers below would be improbable
+    return first if (1 - fmean(above)) ** below < 1e-3 else None
+
+
+def _growth(numerics: Sequence[NumericSample]) -> float | None:
+    """Return how much the divergence grows from early to late positions, or None if it does not grow markedly."""
+    ordered = sorted(numerics, key=lambda each: each.position)
+    quarter = len(ordered) // 4
+    if quarter < 8:
+        return None
+    early = median(each.kl for each in ordered[:quarter]) + 1e-9
+    late = median(each.kl for each in ordered[-quarter:])
+    return late / early if late / early > GROWTH and late > 1e-3 else None
+
+
+def _mean_numerics(
+    numerics: Sequence[NumericSample], mean_limit: float, findings: Sequence[Finding]
+) -> list[Finding]:
+    if not numerics or findings:
+        return []  # a defect that is named changes distributions too
+    mean = fmean(each.kl for each in numerics)
+    if mean <= mean_limit:
+        return []
+    worst = max(numerics, key=lambda each: each.kl)
+    growth = _growth(numerics)
+    summary = f"mean KL divergence {mean:.3g} nats over {len(numerics)} positions, limit {mean_limit:.3g}"
+    evidence = [f"worst at position {worst.position}: {worst.kl:.3g} nats"]
+    if growth is not None:
+        return [Finding("position", summary, [*evidence, f"late positions differ {growth:.0f} times as much"])]
+    return [Finding("numerics", summary, evidence)]
+
+
+def numeric_summary(numerics: Sequence[NumericSample]) -> dict[str, float]:
+    """Return mean, median, 99th percentile and largest divergence, in nats."""
+    if not numerics:
+        return {}
+    values = np.array([each.kl for each in numerics])
+    return {
+        "positions": float(len(values)),
+        "mean": float(values.mean()),
+        "median": float(np.median(values)),
+        "p99": float(np.quantile(values, 0.99)),
+        "max": float(values.max()),
+    }
