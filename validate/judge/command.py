@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from zinc_rt.validate.judge.judgement import Judgement, JudgeOptions
 
 EXAMPLES = """\
-The engine needs /v1/completions and /v1/chat/completions, and serves the GGUF file given with --model. Its answers are
-compared with this runtime's reference: tokens of texts and conversations, greedy tokens, log-probabilities at each
-position, stop strings, seeds, top_p, and the same requests alone and in crowds. docs/judge.md explains the findings.
+The engine must have /v1/completions and serve the GGUF file given with --model. Its answers are compared with this
+runtime's reference: tokens of texts and conversations, greedy tokens, log-probabilities, stop strings, seeds and
+top_p, each request alone and in crowds. docs/judge.md explains the findings.
 
 examples:
   zinc-rt judge http://127.0.0.1:8080 --model M.gguf

@@ -90,10 +90,8 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Jud
             )
             mean_limit = max(MEAN_FLOOR, MEAN_MARGIN * judgement.expected.get("mean", 0.0))
             judgement.findings = findings_of(
-                reference, by_id, asked, faults, answers.numerics, mean_limit=mean_limit
+                reference, by_id, asked, faults, answers.numerics, mean_limit=mean_limit, distribution=distribution
             )
-            if distribution:
-                judgement.findings.append(Finding("sampler", distribution))
             judgement.numerics = numeric_summary(answers.numerics)
             for number, finding in enumerate(judgement.findings, 1):
                 stage.say(f"asking again for finding {number} of {len(judgement.findings)}")

@@ -14,6 +14,11 @@ from zinc_rt.validate.judge.reproduce import Reproducer
 from zinc_rt.validate.judge.verdict import CLASSES, Finding
 
 PAGE = "judge.html.jinja"
+NEEDED = {  # what an engine must offer for a class to be checked, as `Judgement.skipped` begins
+    "template": "conversations",
+    "log-probabilities": "log-probabilities",
+    "numerics": "log-probabilities",
+}
 
 
 def results(judgement: Judgement, url: str, key: str) -> list[Result]:
@@ -23,7 +28,8 @@ def results(judgement: Judgement, url: str, key: str) -> list[Result]:
     for kind, meaning in CLASSES.items():
         number = by_kind.get(kind)
         if number is None:
-            rows.append(Result(kind, "judge", _status(kind, judgement), reason=_reason(kind, judgement)))
+            reason = _reason(kind, judgement)
+            rows.append(Result(kind, "judge", "skip" if reason else "pass", reason=reason))
             continue
         finding, again = judgement.findings[number], judgement.reproducers[number]
         rows.append(
@@ -44,10 +50,6 @@ def results(judgement: Judgement, url: str, key: str) -> list[Result]:
     return rows
 
 
-def _status(kind: str, judgement: Judgement) -> str:  # type: ignore[return]
-    return "skip" if _reason(kind, judgement) else "pass"
-
-
 def _reason(kind: str, judgement: Judgement) -> str:
     """Return why a class could not be checked, "" if it was."""
     needs = {
@@ -66,7 +68,9 @@ def lines(judgement: Judgement, report: Report) -> Iterator[str]:
     yield f"engine    {printable(features.model)}{software}, context {features.ctx or 'unknown'}"
     asked = ", ".join(f"{count} {kind}" for kind, count in judgement.answers.items())
     yield f"answers   {sum(judgement.answers.values())}: {asked}"
-    for finding, again in zip(judgement.findings, judgement.reproducers, strict=True):
+    for number, (finding, again) in enumerate(zip(judgement.findings, judgement.reproducers, strict=True)):
+        if number == 1:
+            yield "also      the following may be consequences of the first finding"
         yield f"FAIL      {finding.kind}: {printable(finding.summary)}"
         for line in finding.evidence:
             yield f"          {printable(line, 300)}"
@@ -101,8 +105,8 @@ def _reproducer_lines(again: Reproducer) -> Iterator[str]:
 def verdict_line(judgement: Judgement) -> str:
     """Return the last line: the verdict, and the speed only beside a right result."""
     if judgement.findings:
-        kinds = ", ".join(finding.kind for finding in judgement.findings)
-        return f"FAIL      {len(judgement.findings)} findings: {kinds}"
+        first, *others = [finding.kind for finding in judgement.findings]
+        return f"FAIL      {first}" + (f"; also {', '.join(others)}" if others else "")
     return f"PASS      no difference from the reference in {sum(judgement.answers.values())} answers"
 
 

@@ -9,7 +9,7 @@ question, from which prompt length on, only beside other requests, or not every 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -22,6 +22,7 @@ from zinc_rt.validate.judge.schedule import Asked
 
 EXPLAINED = 40  # faults of each kind of question that are compared with known mistakes
 SAME_TOKENS = 4  # that make two answers the same one
+LEAST_SHARE = 0.2  # of the wrong answers that a mistake must explain to be the cause
 PAGES = (16, 32, 64, 128, 256, 512)
 GROWTH = 10.0  # of the divergence from early to late positions that makes it a matter of position
 CLASSES = {
@@ -37,6 +38,21 @@ CLASSES = {
     "streaming": "the streamed or returned text is not that of its tokens",
     "numerics": "the arithmetic differs by more than the weights' type explains",
     "nondeterminism": "the same request is sometimes answered wrongly",
+}
+# Faults whose kind names the class of the defect, and what they show.
+DIRECT = {
+    "refused": "refused", "canary": "leakage", "scale": "log-probabilities", "stop": "stop strings",
+    "text": "streaming", "length": "sampler", "nucleus": "sampler", "changed sample": "sampler",
+}  # fmt: skip
+SUMMARIES = {
+    "canary": "an answer contains text of another request's prompt",
+    "scale": "the reported log-probabilities are those of another temperature",
+    "stop": "a stop string stands in the text, or did not end it",
+    "text": "the text of an answer is not that of its tokens",
+    "length": "an answer has another number of tokens than requested",
+    "nucleus": "top_p does not limit the sampled tokens",
+    "changed sample": "an answer is not the one of its seed",
+    "prompt length": "the engine counts other prompt tokens than the reference",
 }
 
 
@@ -129,74 +145,87 @@ def findings_of(
     numerics: Sequence[NumericSample],
     *,
     mean_limit: float,
+    distribution: str = "",
 ) -> list[Finding]:
-    """Return the findings, the most specific first. `mean_limit`: of the mean divergence over all positions."""
-    groups: dict[tuple[str, str], Finding] = {}
+    """Return the findings. The first is the cause that the evidence supports best; the others may follow from it.
 
-    def add(kind: str, summary: str, fault: AnswerFault) -> None:
-        finding = groups.setdefault((kind, summary), Finding(kind, summary))
-        finding.faults.append(fault)
+    `mean_limit`: of the mean divergence over all positions. `distribution`: what is wrong with the distribution of
+    samples.
+    """
+    explained, unexplained = _explained(Explainer(oracle, questions), faults)
+    tried = sum(len(each.faults) for each in explained) + len([f for f in unexplained if f.kind == "token"])
+    causes = [each for each in explained if len(each.faults) >= max(2, LEAST_SHARE * min(tried, EXPLAINED))]
+    causes.sort(key=lambda each: -len(each.faults))
+    direct = _direct(faults)
+    if distribution and not any(each.kind == "sampler" for each in direct):
+        direct.append(Finding("sampler", distribution))
+    order = list(CLASSES)
+    direct.sort(key=lambda each: order.index(each.kind))
+    others = [each for each in explained if each not in causes]
+    findings = [*causes, *direct]
+    if unexplained:
+        place = _place(asked, unexplained, numerics)
+        if findings and place.kind in ("nondeterminism", "numerics", "KV reuse"):
+            findings[0].evidence += place.evidence
+            findings[0].faults += place.faults
+        else:
+            findings.append(place)
+    return _merged([*findings, *others]) or _mean_numerics(numerics, mean_limit)
 
-    direct = {
-        "canary": "leakage", "scale": "log-probabilities", "stop": "stop strings", "text": "streaming",
-        "length": "sampler", "nucleus": "sampler", "changed sample": "sampler",
-    }  # fmt: skip
-    for fault in faults:
-        if fault.kind in direct:
-            add(direct[fault.kind], _general(fault), fault)
-        elif fault.kind == "prompt length":
-            add("template" if fault.question.messages else "tokenizer", _general(fault), fault)
-        elif fault.kind == "refused":
-            add("refused", fault.detail, fault)
-    explainer, tried = Explainer(oracle, questions), Counter[str]()
-    unexplained: list[AnswerFault] = []
+
+def _explained(explainer: Explainer, faults: Sequence[AnswerFault]) -> tuple[list[Finding], list[AnswerFault]]:
+    """Return one finding for each class of known mistakes, and the wrong answers and distributions left over."""
+    sentences: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
+    left, tried = [], Counter[str]()
     for fault in faults:
         if fault.kind not in ("token", "logprob"):
             continue
-        explained = None
+        mistake = None
         if fault.kind == "token" and tried[fault.question.kind] < EXPLAINED:
             tried[fault.question.kind] += 1
-            explained = explainer.explain(fault)
-        if explained:
-            add(explained[0], explained[1], fault)
+            mistake = explainer.explain(fault)
+        if mistake is None:
+            left.append(fault)
         else:
-            unexplained.append(fault)
-    findings = _merged(groups.values())
-    findings += _by_place(asked, unexplained, numerics, [each.kind for each in findings])
-    findings += _mean_numerics(numerics, mean_limit, findings)
-    order = list(CLASSES)
-    return sorted(findings, key=lambda each: (order.index(each.kind), -len(each.faults)))
+            sentences[mistake[0]][mistake[1]].append(fault)
+    findings = []
+    for kind, same in sentences.items():
+        ordered = sorted(same.items(), key=lambda item: -len(item[1]))
+        finding = Finding(kind, ordered[0][0], faults=[fault for _, each in ordered for fault in each])
+        finding.evidence = [f"{sentence}: {_where(each)}" for sentence, each in ordered[:4]]
+        findings.append(finding)
+    return findings, left
 
 
-def _general(fault: AnswerFault) -> str:
-    """Return the summary of faults that need no explanation; their details are evidence."""
-    return {
-        "canary": "an answer contains text of another request's prompt",
-        "scale": "the reported log-probabilities are those of another temperature",
-        "stop": "a stop string stands in the text, or did not end it",
-        "text": "the text of an answer is not that of its tokens",
-        "length": "an answer has another number of tokens than requested",
-        "nucleus": "top_p does not limit the sampled tokens",
-        "changed sample": "an answer is not the one of its seed",
-        "prompt length": "the engine counts other prompt tokens than the reference",
-    }[fault.kind]
+def _direct(faults: Sequence[AnswerFault]) -> list[Finding]:
+    """Return findings for faults whose kind names the class."""
+    groups: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
+    for fault in faults:
+        kind = DIRECT.get(fault.kind)
+        if fault.kind == "prompt length":
+            kind = "template" if fault.question.messages else "tokenizer"
+        if kind is not None:
+            groups[kind][fault.detail if fault.kind == "refused" else SUMMARIES[fault.kind]].append(fault)
+    findings = []
+    for kind, summaries in groups.items():
+        ordered = sorted(summaries.items(), key=lambda item: -len(item[1]))
+        finding = Finding(kind, ordered[0][0], faults=[fault for _, each in ordered for fault in each])
+        finding.evidence = [f"{summary}: {_where(each)}" for summary, each in ordered]
+        finding.evidence += list(dict.fromkeys(fault.detail for fault in finding.faults))[:3]
+        findings.append(finding)
+    return findings
 
 
-def _merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Join findings of one class: the summary with the most faults names it, the others become evidence."""
-    classes: dict[str, list[Finding]] = defaultdict(list)
+def _merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Join findings of the same class, in the order of their first occurrence."""
+    merged: dict[str, Finding] = {}
     for finding in findings:
-        classes[finding.kind].append(finding)
-    merged = []
-    for kind, same in classes.items():
-        same.sort(key=lambda each: -len(each.faults))
-        whole = Finding(kind, same[0].summary)
-        for each in same:
-            whole.faults += each.faults
-            whole.evidence.append(f"{each.summary}: {_where(each.faults)}")
-        whole.evidence += list(dict.fromkeys(fault.detail for fault in whole.faults))[:3]
-        merged.append(whole)
-    return merged
+        if finding.kind in merged:
+            merged[finding.kind].evidence += finding.evidence
+            merged[finding.kind].faults += finding.faults
+        else:
+            merged[finding.kind] = finding
+    return list(merged.values())
 
 
 def _where(faults: Sequence[AnswerFault]) -> str:
@@ -208,31 +237,18 @@ def _where(faults: Sequence[AnswerFault]) -> str:
     )
 
 
-def _by_place(
-    asked: Sequence[Asked],
-    faults: Sequence[AnswerFault],
-    numerics: Sequence[NumericSample],
-    known: Sequence[str],
-) -> list[Finding]:
+def _place(asked: Sequence[Asked], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]) -> Finding:
     """Classify what no known mistake explains by where it happens."""
-    if not faults:
-        return []
-    kind, summary = _place(asked, faults, numerics)
-    if kind in ("nondeterminism", "numerics") and known:
-        kind = known[0]  # the rest of a defect that has been named
-        summary = "further wrong answers beside those"
-    finding = Finding(kind, summary, [f"{summary}: {_where(faults)}"], list(faults))
-    finding.evidence += list(dict.fromkeys(fault.detail for fault in faults))[:3]
-    return [finding]
+    kind, summary = _class_by_place(asked, faults, numerics)
+    evidence = [f"{summary}: {_where(faults)}", *list(dict.fromkeys(fault.detail for fault in faults))[:3]]
+    return Finding(kind, summary, evidence, list(faults))
 
 
-def _place(
+def _class_by_place(
     asked: Sequence[Asked], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
 ) -> tuple[str, str]:
     wrong = {id(fault.answer) for fault in faults}
-    greedy = [
-        each for each in asked if each.answer is not None and each.question.kind not in ("sampled", "nucleus")
-    ]
+    greedy = [each for each in asked if each.answer and each.question.kind not in ("sampled", "nucleus")]
     groups: dict[str, list[bool]] = defaultdict(list)
     for each in greedy:
         groups[each.question.kind].append(id(each.answer) in wrong)
@@ -241,23 +257,20 @@ def _place(
         return "template", "only conversations are answered wrongly"
     if wrong_kinds == {"text"} and len(groups) > 1:
         return "tokenizer", "only prompts sent as text are answered wrongly"
+    if wrong_kinds == {"stream"} and len(groups) > 1:
+        return "streaming", "only streamed answers are wrong"
     if (edge := _first_wrong_length(greedy, wrong)) is not None:
         return "position", f"only prompts of {edge} or more tokens are answered wrongly"
     if (growth := _growth(numerics)) is not None:
-        return (
-            "position",
-            f"the distributions differ {growth:.0f} times as much at late positions as at early ones",
-        )
-    share = len(wrong) / max(1, len(greedy))
-    alone = [fault for fault in faults if fault.schedule == "alone"]
-    if not alone and any(each.schedule == "crowd" for each in greedy):
-        return "KV reuse", "answers are right alone and wrong beside or after other requests"
-    if share > 0.5:
-        return "numerics", "most answers are wrong, also alone"
+        return "position", f"late positions differ {growth:.0f} times as much as early ones"
+    if all(fault.schedule == "crowd" for fault in faults):
+        return "KV reuse", "answers are right alone and wrong beside other requests"
     right_too = {each.question.id for each in greedy if id(each.answer) not in wrong}
     unstable = [fault for fault in faults if fault.question.id in right_too]
     if len(unstable) > len(faults) // 2:
         return "nondeterminism", "the same requests are answered rightly at other times"
+    if len({fault.answer.text for fault in faults if fault.answer}) > len({f.question.id for f in faults}):
+        return "nondeterminism", "the same requests are answered in several ways"
     return "numerics", "the reference rejects some answers each time"
 
 
@@ -288,11 +301,9 @@ def _growth(numerics: Sequence[NumericSample]) -> float | None:
     return late / early if late / early > GROWTH and late > 1e-3 else None
 
 
-def _mean_numerics(
-    numerics: Sequence[NumericSample], mean_limit: float, findings: Sequence[Finding]
-) -> list[Finding]:
-    if not numerics or findings:
-        return []  # a defect that is named changes distributions too
+def _mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[Finding]:
+    if not numerics:
+        return []
     mean = fmean(each.kl for each in numerics)
     if mean <= mean_limit:
         return []

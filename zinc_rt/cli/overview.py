@@ -47,7 +47,7 @@ GROUPS = (
     Group(
         "trust",
         "check values and speed",
-        ("validate", "compare", "golden", "trace", "replay", "perplexity", "perf"),
+        ("validate", "compare", "judge", "golden", "trace", "replay", "perplexity", "perf"),
     ),
     Group("simulator", "work without a card", ("sim", "assumptions", "sched-test")),
     Group("maintainers", "build this project", ("vulkan",)),

@@ -1,0 +1,151 @@
+"""Judging engines: healthy ones have no findings, lying ones are found, and each finding can be sent again."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "serve"))
+from embedded_server import Serving, config, running
+from lying_proxy import LIES, Lie, lying_proxy
+
+from zinc_rt.engine.opening import model_file
+from zinc_rt.serve.config.settings import DeviceSettings, ModelSettings
+from zinc_rt.validate.judge.answers import numeric_sample, temperature_of
+from zinc_rt.validate.judge.command import main
+from zinc_rt.validate.judge.engine_client import EngineClient, ReportedToken
+from zinc_rt.validate.judge.judgement import Judgement, JudgeOptions, judge
+from zinc_rt.validate.judge.sampler_check import kolmogorov
+
+MODEL = "qwen3-q"
+FEW = JudgeOptions(answers=8, positions=16, samples=0, ctx=256, threads=1)
+NAMED = {lie.name: lie for lie in LIES}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Serving]:
+    models = (ModelSettings(MODEL, MODEL, ctx=256, slots=8),)
+    yield from running(config(models=models, device=DeviceSettings("t_cpu_native", threads=1)))
+
+
+def judged(url: str, options: JudgeOptions = FEW) -> Judgement:
+    return judge(EngineClient(url), model_file(MODEL), options)
+
+
+def test_our_engine_has_no_findings(engine: Serving) -> None:
+    judgement = judged(engine.url)
+    assert [finding.kind for finding in judgement.findings] == []
+    assert judgement.numerics["max"] < 1e-9  # the bits of the reference, through JSON
+    assert judgement.skipped == []
+    assert min(judgement.answers.values()) >= 8
+
+
+def _assert_found(engine: Serving, lie: Lie) -> None:
+    with lying_proxy(engine.url, lie, "always") as (url, proxy):
+        judgement = judged(url)
+        assert proxy.lies > 0
+        assert judgement.findings[0].kind == lie.kind, [finding.kind for finding in judgement.findings]
+        again = judgement.reproducers[0]
+        if again is None:
+            return  # a distribution is not one request's
+        assert again.attempts > 0
+        assert again.got != again.expected or lie.kind in ("log-probabilities", "tokenizer", "sampler")
+        assert _send(again.curl(url)) is not None
+
+
+def _send(lines: str) -> dict[str, object]:
+    """Send the last curl line without curl, which a machine may lack."""
+    words = shlex.split(lines.splitlines()[-1 if not lines.endswith("wait") else -2])
+    assert words[:2] == ["curl", "-s"]
+    data = words[words.index("-d") + 1].encode()
+    with urlopen(Request(words[2], data, {"content-type": "application/json"}), timeout=60) as response:
+        answer: dict[str, object] = json.load(response)
+        return answer
+
+
+@pytest.mark.parametrize("name", ["template without system message", "stop string leaks"])
+def test_lie_is_found(engine: Serving, name: str) -> None:
+    _assert_found(engine, NAMED[name])
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "name", sorted(NAMED.keys() - {"template without system message", "stop string leaks", "context shifted"})
+)
+def test_every_lie_is_found(engine: Serving, name: str) -> None:
+    _assert_found(engine, NAMED[name])
+
+
+def test_divergence_of_reported_tokens_equals_its_definition() -> None:
+    row = np.log([0.5, 0.25, 0.125, 0.125])
+    reported = ReportedToken(0, "a", math.log(0.6), {0: math.log(0.6), 1: math.log(0.2)})
+    rest = 0.25 * math.log(0.25 / 0.2)
+    expected = 0.5 * math.log(0.5 / 0.6) + 0.25 * math.log(0.25 / 0.2) + rest
+    sample = numeric_sample(7, row, reported)
+    assert sample.kl == pytest.approx(expected, abs=1e-12)
+    assert sample.error == pytest.approx(math.log(0.25 / 0.2))
+
+
+def test_temperature_is_recovered_from_log_probabilities() -> None:
+    logits = np.array([3.0, 1.5, 0.2, -1.0, -2.0, -4.0])
+
+    def log_softmax(values: np.ndarray) -> np.ndarray:
+        shifted: np.ndarray = values - np.log(np.exp(values).sum())
+        return shifted
+
+    scaled = log_softmax(logits / 1.4)
+    reported = ReportedToken(0, "", 0.0, {token: float(scaled[token]) for token in range(5)})
+    assert temperature_of(log_softmax(logits), reported) == pytest.approx(1.4, rel=1e-6)
+    noise = {
+        token: float(value) for token, value in enumerate(log_softmax(logits)[:5] + [0, 0.4, -0.3, 0.2, -0.5])
+    }
+    assert temperature_of(log_softmax(logits), ReportedToken(0, "", 0.0, noise)) is None
+
+
+def test_kolmogorov_has_the_published_quantiles() -> None:
+    assert kolmogorov(1.3581) == pytest.approx(0.05, abs=1e-4)  # the quantile of 95 %
+    assert kolmogorov(1.6276) == pytest.approx(0.01, abs=1e-4)
+    assert kolmogorov(0.1) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give the URL of a running engine, or --engine"),
+        (["--engine", "nothing"], "--engine nothing: unknown"),
+        (["http://127.0.0.1:1", "--sweep"], "need --engine"),
+        (["http://127.0.0.1:1"], "the connection failed"),
+        (["ftp://x"], "expected the address of a server"),
+        (["http://127.0.0.1:1", "--answers", "0"], "expected 1 or more"),
+        (["http://127.0.0.1:1", "--key-env", "NO_SUCH_KEY"], "the variable is not set"),
+    ],
+)
+def test_wrong_use_is_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--model", str(model_file(MODEL))]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_command_writes_the_page_and_the_report(
+    engine: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, report = tmp_path / "judge.html", tmp_path / "judge.json"
+    few = ["--answers", "8", "--ctx", "256", "--budget", "1"]
+    with lying_proxy(engine.url, NAMED["stop string leaks"], "always") as (url, _):
+        words = [url, "--model", str(model_file(MODEL)), "--html", str(page), "--json", str(report), *few]
+        assert main(words) == 1
+    out = capsys.readouterr().out
+    assert "FAIL      stop strings" in out
+    assert "crowd: 2 rounds, fewer than planned" in out
+    failed = [row for row in json.loads(report.read_text())["results"] if row["status"] == "fail"]
+    assert [row["id"] for row in failed] == ["stop strings"]
+    assert failed[0]["repro"].startswith("curl -s ")
+    assert failed[0]["first_bad"]["attempts"] > 0
+    assert "stop strings" in page.read_text()
