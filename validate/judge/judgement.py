@@ -28,11 +28,13 @@ CALIBRATION_TOKENS = 192
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """`answers`: how many answers of each kind of question at least, in crowds of `at_once`. `budget_seconds`: the
-    number of answers is reduced if the engine would need longer.
+    """`answers`: how many answers of each kind of question at least, in crowds of `at_once`; `distinct`: different
+    questions of all kinds together. `budget_seconds`: the number of answers is reduced if the engine would need
+    longer.
     """
 
     answers: int = 200
+    distinct: int = 80
     at_once: int = 8
     positions: int = 64
     samples: int = 200
@@ -73,7 +75,7 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Jud
             judgement = Judgement(features)
             stage.say("computing the expected answers")
             maker = QuestionMaker(reference, features, options.seed, min(ctx, reference.ctx))
-            questions = maker.distinct(80)
+            questions = maker.distinct(options.distinct)
             edges, forced = maker.long_prompts(), maker.forced(options.positions) if features.logprobs else []
             samples = maker.samples(options.samples) if features.logprobs else []
             judgement.expected = _expected_numerics(model, reference, forced, ctx, options)

@@ -26,7 +26,7 @@ from zinc_rt.validate.judge.judgement import Judgement, JudgeOptions, judge
 from zinc_rt.validate.judge.sampler_check import kolmogorov
 
 MODEL = "qwen3-q"
-FEW = JudgeOptions(answers=8, positions=16, samples=0, ctx=256, threads=1)
+FEW = JudgeOptions(answers=8, distinct=20, positions=8, samples=0, ctx=160, threads=1)
 NAMED = {lie.name: lie for lie in LIES}
 
 
@@ -71,14 +71,13 @@ def _send(lines: str) -> dict[str, object]:
         return answer
 
 
-@pytest.mark.parametrize("name", ["template without system message", "stop string leaks"])
-def test_lie_is_found(engine: Serving, name: str) -> None:
-    _assert_found(engine, NAMED[name])
+def test_missing_system_message_is_found(engine: Serving) -> None:
+    _assert_found(engine, NAMED["template without system message"])
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize(
-    "name", sorted(NAMED.keys() - {"template without system message", "stop string leaks", "context shifted"})
+    "name", sorted(NAMED.keys() - {"template without system message", "context shifted", "other temperature"})
 )
 def test_every_lie_is_found(engine: Serving, name: str) -> None:
     _assert_found(engine, NAMED[name])
@@ -104,9 +103,8 @@ def test_temperature_is_recovered_from_log_probabilities() -> None:
     scaled = log_softmax(logits / 1.4)
     reported = ReportedToken(0, "", 0.0, {token: float(scaled[token]) for token in range(5)})
     assert temperature_of(log_softmax(logits), reported) == pytest.approx(1.4, rel=1e-6)
-    noise = {
-        token: float(value) for token, value in enumerate(log_softmax(logits)[:5] + [0, 0.4, -0.3, 0.2, -0.5])
-    }
+    shaken = log_softmax(logits)[:5] + np.array([0, 0.4, -0.3, 0.2, -0.5])
+    noise = {token: float(value) for token, value in enumerate(shaken)}
     assert temperature_of(log_softmax(logits), ReportedToken(0, "", 0.0, noise)) is None
 
 
@@ -133,6 +131,7 @@ def test_wrong_use_is_explained(words: list[str], message: str, capsys: pytest.C
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_command_writes_the_page_and_the_report(
     engine: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
