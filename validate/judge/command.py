@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, context_length
 
@@ -90,7 +90,7 @@ def _body(arguments: argparse.Namespace) -> int:
     _check(arguments)
     out = output_stream(arguments)
     gguf = options.read_model(arguments.model)
-    report = begin(Report("judge", ordering="canonical-1", model=describe_model(gguf)), arguments)
+    report = start_report(Report("judge", ordering="canonical-1", model=describe_model(gguf)), arguments)
     with ExitStack() as stack:
         url = _url(arguments, stack, arguments.wrapped or [])
         judgement = _judge(arguments, url)
@@ -109,7 +109,7 @@ def _body(arguments: argparse.Namespace) -> int:
         write_text(arguments.html, page)
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
