@@ -260,8 +260,8 @@ def test_wrong_command_ends_a_script(script: Script, command: str, message: str)
 def test_commands_come_from_standard_input_until_its_end(
     capsys: Capture, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands = f"# a comment\n\nb {line('ds_store_b32')}\nc\np v3:i32[7..9]\np v3[0]\nl\ncode 3\n"
-    commands += "registers\nhelp b\nhelp\n"
+    shown = "p v3:i32[7..9]\np v3[0]\nl\ncode 3\nregisters\nhelp b\nhelp\n"
+    commands = f"# a comment\n\nb {line('ds_store_b32')}\nc\n{shown}"
     monkeypatch.setattr(sys, "stdin", io.StringIO(commands))
     assert main([str(code), *ARGUMENTS]) == 0
     text = capsys.readouterr().out
