@@ -15,6 +15,7 @@ _START_FAILED = (
 _HANG = (
     "log.mes",
     "log.preemption",
+    "log.restore-failed",
     "log.ring-timeout",
     "log.ring-recovered",
     "log.reset",
@@ -32,6 +33,8 @@ _HANG = (
     "log.display",
     "power.sensors-silent",
 )
+# Accesses that are under way when a ring or the GPU is reset have no mapping any more.
+_AFTER_A_HANG = ("pci.iommu-fault",)
 # Findings that only cost speed or comfort: where something is broken, they are for later.
 SPEED = (
     "pci.link-*",
@@ -111,6 +114,8 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "power.resume": (*_START_FAILED, *_ALL_LOG, "pci.*", "power.*", "gpu.gone"),
     "power.runtime-error": (*_HANG, "log.init-failed", "power.stuck-asleep", "power.hot"),
     "power.stuck-asleep": (*_START_FAILED, *_ALL_LOG),
+    "power.suspend": ("log.gpu-memory", "host.memory", "log.oops", "log.resume-failed"),
+    "host.out-of-memory": ("log.gpu-memory", "power.suspend"),
     "power.thermal": (*_HANG, "power.hot", "pci.lost", "gpu.gone", "power.clocks"),
     "power.fan": ("power.hot", "power.thermal", "power.clocks"),
     "power.hot": ("power.clocks",),
@@ -139,7 +144,6 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "kfd.absent": ("permissions.nodes", "gpu.not-in-kfd"),
     "container.hidden": ("gpu.not-in-kfd",),
     "container.nodes": ("permissions.*", "container.hidden", "kfd.absent", "gpu.not-in-kfd"),
-    "host.out-of-memory": ("log.gpu-memory",),
     "host.memory": ("log.gpu-memory", "host.out-of-memory"),
     "host.vram-full": ("log.gpu-memory",),
     "host.huge-pages": ("host.memory", "host.out-of-memory"),
@@ -152,13 +156,15 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "log.illegal-instruction": _HANG,
     "log.mes": (*_START_FAILED, *_HANG, "log.init-failed", "power.sensors-silent"),
     "log.preemption": _HANG,
-    "log.ring-timeout": _HANG,
+    "log.restore-failed": _HANG,
+    "log.ring-timeout": (*_HANG, *_AFTER_A_HANG),
     "log.ring-recovered": ("log.display",),
     "log.interrupts": _HANG,
     "log.gpu-memory": ("log.queue-create",),
     "log.queue-create": (),
     "log.oops": ("log.reset-failed", "log.reset", "kfd.*"),
     "log.reset": (
+        *_AFTER_A_HANG,
         "log.reset-failed",
         "log.resume-failed",
         "log.psp",
@@ -168,7 +174,6 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "log.gpu-memory",
         "log.mes",
         "log.page-fault",
-        "log.ring-timeout",
         "log.preemption",
         "log.oops",
         "pci.lost",
@@ -256,14 +261,31 @@ ORDER = (
 LAST = ("gpu.unsupported",)  # a property of the chip: whatever is wrong with the machine is named before
 
 
-WAITERS = ("log.display", "log.task-blocked")  # whose time-out may end just before that of what they wait for
+WAITERS = (
+    "log.display",
+    "log.task-blocked",
+    "log.reset",
+)  # whose time-out may end just before that of what they wait for
 NEAR = 5  # lines
+# A step that failed is logged before the function that called it: the first of a pair explains the second, also from
+# some lines later.
+LOGGED_LATER = (("log.resume-failed", "log.ring-test"),)
 ANSWERS = ("tier.*",)  # what the driver says in the end: any cause may explain it
 
 
 def may_explain(cause: str, consequence: str, more: tuple[str, ...] = ()) -> bool:
     answer = any(fnmatchcase(consequence, pattern) for pattern in ANSWERS) and cause != consequence
     return answer or any(fnmatchcase(consequence, pattern) for pattern in (*EXPLAINS.get(cause, ()), *more))
+
+
+def is_inner_step(finding: str, other: str, lines: int) -> bool:
+    """Return whether a finding is a step of another that is logged `lines` later."""
+    return (other, finding) in LOGGED_LATER and 0 <= lines <= NEAR
+
+
+def slack(cause: str, consequence: str) -> int:
+    """Return how many lines after its consequence a cause may be logged."""
+    return NEAR if consequence in WAITERS or (cause, consequence) in LOGGED_LATER else 0
 
 
 def rank(finding_id: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from zinc_rt.doctor.advice import advised, blamed_settings
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.causes import LAST, NEAR, SPEED, WAITERS, may_explain, rank
+from zinc_rt.doctor.causes import LAST, SPEED, is_inner_step, may_explain, rank, slack
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
@@ -120,7 +120,9 @@ def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, See
     (a, seen), (b, later) = cause, other
     if a is b or a.severity == "note" or (a.about and b.about and a.about != b.about):
         return False
-    if seen.at is not None and later.at is not None and seen.at > later.at + (NEAR if b.id in WAITERS else 0):
+    if seen.at is not None and later.at is not None and seen.at > later.at + slack(a.id, b.id):
+        return False
+    if seen.at is not None and later.at is not None and is_inner_step(a.id, b.id, later.at - seen.at):
         return False
     return may_explain(a.id, b.id, seen.explains)
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from zinc_rt.doctor.messages.table import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
+from zinc_rt.doctor.messages.table import DRIVER_ERROR, HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
 
+NEWEST_FIRST = 2  # steps back in time, from which on a log may be printed newest line first
 LINES = 100_000  # of a log; of a longer one the middle is cut
 _LINE_CHARS = 2_000
 _PREFIXES = (
@@ -24,18 +26,25 @@ _PREFIXES = (
 PROGRAM_LINE = re.compile(
     r"^(?:\w{3,5}\.? +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel\b|audit\b)[\w./@()-]+(?:\[\d+\])?: "
 )
+# The time at the beginning of a line: seconds since the boot, or a time of day.
+_SECONDS = re.compile(r"^.{0,80}?\[ *(\d+\.\d+)\]")
+_CLOCK = re.compile(r"^\D{0,20}(?:\d{4}-\d\d-)?(\d{1,2})[T ](\d\d):(\d\d):(\d\d)")
 _BOOT = re.compile(r"^Linux version \d|^-- (?:Boot \w+|Reboot) --")
 ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _SHORT = re.compile(r"(?<![:\w])[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _OURS = re.compile(r"amdgpu|amdkfd|\bkfd\b", re.IGNORECASE)
 _BRIDGE = re.compile(r"pci (\S+): PCI bridge to \[bus ([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]")
 _CARD_SWITCH = re.compile(r"(?:pcieport|pci) (\S+?):? .*\[1002:147[89]\]")  # the PCIe switch on AMD's cards
+# drivers/pci/pcie/err.c: a driver below a port learns of the port's error
+_INFORMED = re.compile(r"AER-aware driver|error_detected callback|AER: can't recover|PCI error: detected callback")
+_BUS_ERROR = re.compile(r"PCIe Bus Error|AER: |broadcast error_detected")
+_REPORT_LINES = 12
 _PROCESS = re.compile(r"[Pp]rocess (?:information: process )?([^\s(),]+) pid ([1-9]\d*)")
 _NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instruction")
 _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
 _CRASH = re.compile(
-    r"BUG: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|"
+    r"\bBUG: |^IP: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|"
     r"INFO: task .* blocked for|detected stall"
 )
 _TRACE_LINES = 80  # of a crash: registers, stack and modules
@@ -64,6 +73,7 @@ class LinuxLog:
     events: tuple[LogEvent, ...]
     whole: bool  # begins with the boot
     elsewhere: tuple[LogEvent, ...] = ()  # bus errors of bridges that may be the GPU's or not
+    unrecognised: tuple[LogEvent, ...] = ()  # errors of the driver that no row of the table matches
 
     def named(self, *names: str) -> tuple[LogEvent, ...]:
         return tuple(event for event in self.events if event.name in names)
@@ -88,7 +98,7 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
-    raw = [line for line in raw if not PROGRAM_LINE.match(line)]
+    raw = _oldest_first([line for line in raw if not PROGRAM_LINE.match(line)])
     lines = [without_prefix(line) for line in raw]
     boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
     if boots:
@@ -96,12 +106,15 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     path = _Path(lines, near)
     events: list[LogEvent] = []
     elsewhere: list[LogEvent] = []
+    unrecognised: list[LogEvent] = []
     consumed = _records(lines, path, events, elsewhere)
     for at, line in enumerate(lines):
         if at in consumed or not WORTH_A_LOOK.search(line):
             continue
         event = _event(line, at)
         if event is None:
+            if DRIVER_ERROR.search(line) and not _is_harmless(line):
+                unrecognised.append(LogEvent("unrecognised", at, line, _address(line)))
             continue
         if event.name in ("oops", "task-blocked"):
             if _is_ours(lines, at, path):
@@ -111,7 +124,25 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
         elif event.name.startswith("aer-") and path.is_unknown_bridge(line):
             elsewhere.append(event)
     events.sort(key=lambda event: event.at)
-    return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere))
+    return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere), tuple(unrecognised))
+
+
+def _oldest_first(lines: list[str]) -> list[str]:
+    """Return the lines in the order of their times: `journalctl -r` prints the newest first."""
+    times = [time for line in lines if (time := _time(line)) is not None]
+    later = sum(b > a for a, b in pairwise(times))
+    earlier = sum(b < a for a, b in pairwise(times))
+    return lines[::-1] if earlier >= NEWEST_FIRST and earlier > 4 * later else lines
+
+
+def _time(line: str) -> float | None:
+    """Return the seconds of a line since the boot or the beginning of a month; None if it has no time."""
+    if match := _SECONDS.match(line[:_LINE_CHARS]):
+        return float(match[1])
+    if match := _CLOCK.match(line[:_LINE_CHARS]):
+        day, hour, minute, second = (int(each) for each in match.groups())
+        return ((day * 24 + hour) * 60 + minute) * 60.0 + second
+    return None
 
 
 class _Path:
@@ -132,6 +163,7 @@ class _Path:
                 inside = int(bridge[2], 16) <= int(bus, 16) <= int(bridge[3] or bridge[2], 16)
                 if inside and bridge[1].startswith(f"{domain}:"):
                     known.add(bridge[1].lower())
+        known |= _failing_ports(lines)
         self.placed = {bridge[1].lower() for bridge in bridges}
         self.known = known
         # Functions of one slot are one card; those of a root port's slot lead to different cards.
@@ -151,6 +183,13 @@ class _Path:
         """Return whether only bridges are named, none of which the log places."""
         named = {each.lower() for each in ADDRESS.findall(line)}
         return "pcieport" in line and bool(named) and not named & self.placed
+
+
+def _failing_ports(lines: Sequence[str]) -> set[str]:
+    """Return the ports that report an error just before Linux informs amdgpu of it: they are above the GPU."""
+    informed = [at for at, line in enumerate(lines) if "amdgpu" in line and _INFORMED.search(line)]
+    reports = (line for at in informed for line in lines[max(0, at - _REPORT_LINES) : at] if "pcieport" in line)
+    return {address.lower() for line in reports if _BUS_ERROR.search(line) for address in ADDRESS.findall(line)}
 
 
 def _records(
@@ -197,18 +236,26 @@ def _records(
 
 
 def _event(line: str, at: int) -> LogEvent | None:
-    if any(row.pattern.search(line) for row in HARMLESS):
+    if _is_harmless(line):
         return None
     for row in TABLE:
         match = row.pattern.search(line)
         if not match:
             continue
-        address = ADDRESS.search(line)
         named = {name: value or "" for name, value in match.groupdict().items()}
         process = f"{named['name']} (pid {named['pid']})" if named.get("name") else ""
         file = named.get("file", "").strip("\"'")
-        return LogEvent(row.event, at, line, address[0].lower() if address else "", file, process)
+        return LogEvent(row.event, at, line, _address(line), file, process)
     return None
+
+
+def _is_harmless(line: str) -> bool:
+    return any(row.pattern.search(line) for row in HARMLESS)
+
+
+def _address(line: str) -> str:
+    match = ADDRESS.search(line)
+    return match[0].lower() if match else ""
 
 
 def _is_ours(lines: Sequence[str], at: int, path: _Path) -> bool:

@@ -109,6 +109,14 @@ QUESTIONS = (
         _always,
     ),
     Question(
+        "what the errors of the driver mean that no rule matches (log.unrecognised)",
+        (),
+        lambda m: m.log is not None and bool(m.log.unrecognised),
+        "search for the text of the first one, or send it with a bundle: zinc-rt bundle",
+        ("log.*",),
+        _always,
+    ),
+    Question(
         "the beginning of the boot: the log has been overwritten since, or is an extract",
         (),
         lambda m: m.log is not None and not m.log.whole and bool(m.log.lines),

@@ -30,7 +30,7 @@ _BOOT_HEADER = re.compile(
     r"Unknown kernel command line parameters|efi: EFI v"
 )
 # A call trace: its first line, and the lines that follow.
-_TRACE_START = re.compile(r"-{8,}\[ cut here|WARNING: |BUG: |INFO: task |watchdog: ")
+_TRACE_START = re.compile(r"-{8,}\[ cut here|WARNING: |\bBUG: |INFO: task |watchdog: ")
 _TRACE = re.compile(
     r"(?:\? )?[\w.]+\+0x[0-9a-f]+/0x[0-9a-f]+|</?(?:TASK|IRQ|NMI)>|Call Trace:|"
     r"(?:[RE][A-Z0-9]{2}|FS|CS|CR2|PKRU): ?|Code: |CPU: \d|Hardware name: |Workqueue: |Modules linked in:|"

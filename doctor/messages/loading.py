@@ -44,7 +44,9 @@ FIRMWARE = (
         r"Missing Free firmware",
         r"can't load firmware \"?(?P<file>[\w./]+)",
         r"Failed to get gpu_info firmware \"?(?P<file>[\w./]+)",
-        r"Could(?: not|n't) (?:load|find) firmware \S*(?P<file>amdgpu/\S+)",
+        # -2 is ENOENT; another number says that the file exists
+        r"(?!.*(?:error |\()-(?!2\b)\d)(?:could(?: not|n't)|failed to|can(?:not|'t)|unable to) "
+        r"(?:load|find|open|read|request|get)\b[^/]*?(?P<file>(?:amdgpu|radeon)/[\w.-]+)",
         r"(?P<file>amdgpu/\w+\.bin)\S*:? (?:could not be found|not found|No such file)",
     ),
     *rows(

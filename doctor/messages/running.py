@@ -28,6 +28,7 @@ RUNNING = (
         r"CP ECC ERROR IRQ",
         r"RAS Intr triggered, device disabled",
         r"GPU.*needs? (?:to be )?RMA\b",
+        r"sq_intr: error, .*\btype [03]\b",  # SQ_INTERRUPT_ERROR_TYPE: EDC_FUE and EDC_FED
     ),
     *rows(
         "ras-corrected",
@@ -44,12 +45,17 @@ RUNNING = (
         r"VM_CONTEXT1_PROTECTION_FAULT",
         r"GPU fault detected",
         r"Can't handle page fault",
+        r"sq_intr: error, .*\btype 2\b",  # MEMVIOL
     ),
     *rows(
         "display",
         "display/amdgpu_dm",
-        r"amdgpu.*(?:flip_done|hw_done or flip_done|commit wait) timed out",
-        r"dc_dmub_srv_log_diagnostic_data: DMCUB error",
+        r"^(?!.*\b(?:i915|xe|nouveau|nvidia)\b).*(?:flip_done|commit wait) timed out",
+        r"DMCUB (?:error|hang|undefined)",
+        r"Error waiting for DMUB idle",
+        r"DMUB interface failed to initialize",
+        r"Error (?:initializing|creating|calculating) DMUB",
+        r"dc_dmub_srv\w*.*(?:timed? ?out|hang|error)",
         r"amdgpu_dm\w*.*Waiting for fences timed out",
     ),
     *rows(
@@ -58,6 +64,7 @@ RUNNING = (
         r"Illegal (?:opcode|instruction|register access) in command stream",
         r"Illegal (?:opcode|instruction|register access)",
         r"Bad opcode in command stream",
+        r"sq_intr: error, .*\btype 1\b",  # ILLEGAL_INST
     ),
     *rows(
         "interrupts-lost",
@@ -84,7 +91,7 @@ RUNNING = (
         r"(?:Failed to|failed) .*\bMES\b",
         r"failed to (?:write|read) reg",
         r"failed to map (?:compute|gfx) queue",
-        r"failed to remove hardware queue, queue id",
+        r"failed to remove hardware queue\b",
     ),
     *rows(
         "queue-preemption",
@@ -97,11 +104,20 @@ RUNNING = (
         r"KIQ failed",
         r"HIQ MQD's queue_doorbell_id",
         r"The CPFW hasn't support preemption",
-        r"Failed to evict (?:queue|process)",
+        r"Failed to (?:evict|remove) (?:queue|process)",
+        r"Suspending all queues failed",
+        r"Pasid \w+ destroy queue \d+ failed",
         r"Failed to (?:quiesce|suspend) (?:KFD|process)",
         r"Resetting wave ?fronts",
         r"HWS hang",
         r"hws_hang",
+    ),
+    *rows(
+        "restore-failed",
+        "amdgpu/amdgpu_amdkfd_gpuvm.c",
+        r"Failed to resume KFD(?! for)",
+        r"Failed to restore (?:process )?(?:queues?|BOs|process)\b",
+        r"Fail(?:ed)? to restore (?:all the|user ?mode) queues",
     ),
     *rows(
         "ring-recovered",
@@ -120,9 +136,8 @@ RUNNING = (
         r"GPU hang (?:detected|on)",
         r"Timeout waiting for (?:fence|gfx|VM flush|sem acquire)",
         r"TLB flush failed",
-        r"Dumping IP State",
         r"amdgpu_job_timedout",
-        r"kcq|kgq.*(?:disable|enable) failed",
+        r"fail(?:ed)? to remap (?:kcq|queue)",
     ),
     *rows(
         "ring-test",
@@ -140,6 +155,8 @@ RUNNING = (
         r"cp failed to lock ring",
         r"fence wait failed",
         r"failed to unhalt cp",
+        r"K[CG]Q enable failed",
+        r"(?:VCN|UVD|VCE)(?:\[\d+\])?(?: decode| encode)?(?: is)? not responding, giving up",
     ),
     *rows(
         "reset-failed",
@@ -150,6 +167,8 @@ RUNNING = (
         r"ASIC reset failed",
         r"GPU (?:mode1|mode2|baco) reset failed",
         r"(?:BACO|MODE[12]) reset.*failed",
+        r"failed (?:to|after) mode[12] reset",
+        r"recover vram bo from shadow failed",
         r"device wedged(?!, but recovered)",
         r"TDR failed",
         r"GPU is lost",
@@ -165,13 +184,21 @@ RUNNING = (
         "amdgpu/amdgpu_device.c",
         r"(?:suspend|resume) of IP block <\w+> failed",
         r"amdgpu_device_ip_(?:resume|suspend)\w* failed",
-        r"amdgpu.*PM: failed to (?:resume|restore|thaw|suspend|freeze) (?:async|noirq|late)?:? ?(?:async: )?error",
+        r"amdgpu.*PM: failed to (?:resume|restore|thaw)\b[\w ]*: (?:async: )?error",
         r"reinit gpus failure",
+    ),
+    *rows(
+        "suspend-refused",
+        "amdgpu/amdgpu_device.c",
+        r"amdgpu.*PM: (?:device_prepare|not prepared for power transition)",
+        r"amdgpu.*PM: failed to (?:suspend|freeze|prepare|poweroff)\b[\w ]*: (?:async: )?error",
+        r"evicting device resources failed",
     ),
     *rows(
         "reset",
         "amdgpu/amdgpu_device.c",
         r"GPU reset begin",
+        r"K[CG]Q disable failed",
         r"GPU reset(?:\(\d+\))? succeeded",
         r"VRAM is lost due to GPU reset",
         r"(?:MODE[12]|BACO|Mode[12]) reset",

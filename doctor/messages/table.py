@@ -18,7 +18,7 @@ from zinc_rt.doctor.messages.message import KnownMessage, rows
 from zinc_rt.doctor.messages.running import RUNNING
 from zinc_rt.doctor.messages.startup import START, START_ENDED
 
-# Said by healthy machines, too: taken out before anything else may match.
+# Also printed by healthy machines, or announcements of a message that follows: removed before anything else matches.
 HARMLESS = (
     *rows(
         "harmless", "pm/swsmu/smu14/smu_v14_0.c", r"SMU driver if version not matched", r"smu driver if version ="
@@ -49,6 +49,10 @@ HARMLESS = (
         r"Failed to load (?:firmware|microcode) \"?amdgpu/\w+_(?:ta|cap|kicker)\.bin",
     ),
     *rows("harmless", "amdgpu/amdgpu_fw_attestation.c", r"FW attestation input"),
+    *rows("harmless", "amdgpu/amdgpu_dev_coredump.c", r"Dumping IP State"),
+    *rows("harmless", "amdgpu/amdgpu_drv.c", r"amdgpu: debug: "),
+    *rows("harmless", "amdgpu/amdgpu_device.c", r"failed to suspend display audio"),
+    *rows("harmless", "amdgpu/amdgpu_atombios.c", r"Unsupported ASIC_InternalSS_Info table"),
     *rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"RAS: optional ras ta", r"RAP: optional", r"SECUREDISPLAY: "),
@@ -68,6 +72,17 @@ NEEDS_GPU = frozenset(
         "link-lost",
         "parameter-invalid",
     }
+)
+
+# An error of the driver that no row matches, as its prefix or its words say. Display messages are no part of it:
+# amdgpu_dm reports monitors, cables and HDCP as errors too.
+DRIVER_ERROR = re.compile(
+    r"\[drm:(?!\w*(?:dm_|dc_|dm\b|dce|dcn|link_|hdcp|mst|edid|connector|encoder|sink|construct|create_stream|drm_))\w+"
+    r"(?:\.\w+)* \[amdgpu\]\] \*ERROR\*"
+    r"|^(?:amdgpu|kfd) (?:[0-9a-f]{4,}:\S+|kfd): (?!.*\[drm\])(?:amdgpu: )?.*\b(?:fail(?:ed|ure)?|error|timed? ?out|"
+    r"hung|hang|invalid|unable|not respond\w*)\b"
+    r"|^amdgpu: (?!.*version)(?=.*\b(?:fail(?:ed|ure)?|timed? ?out|hung|hang|unable|not respond\w*)\b)",
+    re.IGNORECASE,
 )
 
 # A quick look at a line before the table: most of a log is about something else.

@@ -32,6 +32,11 @@ def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
     yield from logged("reset")(machine)
 
 
+def _unrecognised(machine: InspectedMachine) -> Iterator[Seen]:
+    if machine.log and machine.log.unrecognised:
+        yield from_events(machine, list(machine.log.unrecognised), machine.log.unrecognised[0].address)
+
+
 _SEND = "zinc-rt pm4-test --hazard 0 --bundle DIR collects the data for a report"
 RULES = (
     DoctorRule(
@@ -124,6 +129,15 @@ RULES = (
         logged("queue-preemption"),
     ),
     DoctorRule(
+        "log.restore-failed",
+        "broken",
+        "KFD did not resume the queues of a program after its memory had been moved",
+        "the program waits, or continues with mappings that are no longer valid",
+        f"end the program; leave more memory free, so that less is moved; use a newer kernel. {_SEND}",
+        (T1,),
+        logged("restore-failed"),
+    ),
+    DoctorRule(
         "log.ring-timeout",
         "broken",
         "a ring made no progress until its timeout",
@@ -203,6 +217,15 @@ RULES = (
         f"boot again; report the lines. {_SEND}",
         BOTH,
         logged("oops"),
+    ),
+    DoctorRule(
+        "log.unrecognised",
+        "note",
+        "the driver reports errors that this version of doctor does not know",
+        "they may be harmless, or the cause of what you see",
+        f"search for the text of the first line; report it with the capture. {_SEND}",
+        BOTH,
+        _unrecognised,
     ),
     DoctorRule(
         "log.init-failed",

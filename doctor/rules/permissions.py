@@ -100,8 +100,15 @@ def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
 
 def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     """The driver has the GPU, and udev or a container has not made its nodes."""
-    started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
-    if not started or machine.host.container:
+    if machine.host.container:
+        return
+    if not machine.gpus and machine.nodes and all(node.path == "/dev/kfd" for node in machine.nodes):
+        yield Seen(
+            "/dev/kfd exists, and no /dev/dri node: the DRM half of amdgpu has no device",
+            ("dev.txt: /dev/kfd, and nothing in /dev/dri",),
+        )
+        return
+    if not any(gpu.driver == "amdgpu" for gpu in machine.wanted):
         return
     if machine.nodes is None:
         unreadable = machine.capture.unreadable

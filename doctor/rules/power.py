@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
@@ -112,6 +114,19 @@ def _link_saving(machine: InspectedMachine) -> Iterator[Seen]:
         yield Seen(f"PCIe link power management is on (ASPM {machine.host.aspm_policy})")
 
 
+def _suspend_refused(machine: InspectedMachine) -> Iterator[Seen]:
+    """Report a suspend that amdgpu refused. -12 is ENOMEM: VRAM is saved in system memory first."""
+    for seen in logged("suspend-refused")(machine):
+        if any(re.search(r"(?:returns|code|error) -12\b", line) for line in seen.evidence):
+            yield replace(
+                seen,
+                title="the machine could not suspend: system memory has no room for the contents of VRAM (-12)",
+                next="end programs that use VRAM before the suspend; add swap, of at least the size of VRAM in use",
+            )
+        else:
+            yield seen
+
+
 RULES = (
     DoctorRule(
         "power.runtime-error",
@@ -139,6 +154,15 @@ RULES = (
         "boot with amdgpu.runpm=0",
         BOTH,
         each_gpu(_unpowered),
+    ),
+    DoctorRule(
+        "power.suspend",
+        "warning",
+        "the machine could not suspend, because amdgpu refused",
+        "the GPU keeps working; the machine stays awake, or tries again and again",
+        "end the programs that use the GPU, then suspend; the first line of the driver says which step failed",
+        BOTH,
+        _suspend_refused,
     ),
     DoctorRule(
         "power.thermal",
