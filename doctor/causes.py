@@ -261,14 +261,11 @@ ORDER = (
 LAST = ("gpu.unsupported",)  # a property of the chip: whatever is wrong with the machine is named before
 
 
-WAITERS = (
-    "log.display",
-    "log.task-blocked",
-    "log.reset",
-)  # whose time-out may end just before that of what they wait for
+# Findings whose time-out may end just before that of the operation they wait for.
+WAITERS = ("log.display", "log.task-blocked", "log.reset")
 NEAR = 5  # lines
-# A step that failed is logged before the function that called it: the first of a pair explains the second, also from
-# some lines later.
+# A step that failed is logged before the function that called it: the first of a pair explains the second,
+# also from some lines later.
 LOGGED_LATER = (("log.resume-failed", "log.ring-test"),)
 ANSWERS = ("tier.*",)  # what the driver says in the end: any cause may explain it
 

@@ -18,7 +18,7 @@ from zinc_rt.doctor.messages.message import KnownMessage, rows
 from zinc_rt.doctor.messages.running import RUNNING
 from zinc_rt.doctor.messages.startup import START, START_ENDED
 
-# Also printed by healthy machines, or announcements of a message that follows: removed before anything else matches.
+# Also printed by healthy machines, or announcements of a message that follows: removed before others match.
 HARMLESS = (
     *rows(
         "harmless", "pm/swsmu/smu14/smu_v14_0.c", r"SMU driver if version not matched", r"smu driver if version ="
@@ -79,8 +79,8 @@ NEEDS_GPU = frozenset(
 DRIVER_ERROR = re.compile(
     r"\[drm:(?!\w*(?:dm_|dc_|dm\b|dce|dcn|link_|hdcp|mst|edid|connector|encoder|sink|construct|create_stream|drm_))\w+"
     r"(?:\.\w+)* \[amdgpu\]\] \*ERROR\*"
-    r"|^(?:amdgpu|kfd) (?:[0-9a-f]{4,}:\S+|kfd): (?!.*\[drm\])(?:amdgpu: )?.*\b(?:fail(?:ed|ure)?|error|timed? ?out|"
-    r"hung|hang|invalid|unable|not respond\w*)\b"
+    r"|^(?:amdgpu|kfd) (?:[0-9a-f]{4,}:\S+|kfd): (?!.*\[drm\])(?:amdgpu: )?.*\b(?:fail(?:ed|ure)?|error|"
+    r"timed? ?out|hung|hang|invalid|unable|not respond\w*)\b"
     r"|^amdgpu: (?!.*version)(?=.*\b(?:fail(?:ed|ure)?|timed? ?out|hung|hang|unable|not respond\w*)\b)",
     re.IGNORECASE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, from_events, logged
@@ -25,6 +26,22 @@ def _start_failed(machine: InspectedMachine) -> Iterator[Seen]:
         started = rf"Initialized amdgpu .*{named}" if named else "Initialized amdgpu"
         if log is None or not any(re.search(started, line) for line in log.lines[seen.at or 0 :]):
             yield seen
+
+
+def _page_faults(machine: InspectedMachine) -> Iterator[Seen]:
+    """Report page faults. VMID 0 is the address space of the driver and the firmware, not of a program."""
+    faults = machine.log.named("page-fault") if machine.log else ()
+    spaces = {match[1] for event in faults if (match := re.search(r"\bvmid:(\d+)", event.text))}
+    for seen in logged("page-fault")(machine):
+        if spaces != {"0"}:
+            yield seen
+            continue
+        yield replace(
+            seen,
+            title="the GPU's firmware or the driver accessed an address that is not mapped (VMID 0)",
+            why="no program has this address space: the GPU's state is wrong, often after a reset that failed",
+            next=f"power-cycle the machine or the host of a VM; then newer firmware and kernel. {_SEND}",
+        )
 
 
 def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
@@ -98,7 +115,7 @@ RULES = (
         f"find whose process it was (pid in the line); for ours: zinc-rt pm4-test --device sim finds "
         f"such accesses. {_SEND}",
         BOTH,
-        logged("page-fault"),
+        _page_faults,
     ),
     DoctorRule(
         "log.illegal-instruction",

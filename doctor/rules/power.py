@@ -121,7 +121,7 @@ def _suspend_refused(machine: InspectedMachine) -> Iterator[Seen]:
             yield replace(
                 seen,
                 title="the machine could not suspend: system memory has no room for the contents of VRAM (-12)",
-                next="end programs that use VRAM before the suspend; add swap, of at least the size of VRAM in use",
+                next="end programs that use VRAM before the suspend; add swap, as much as VRAM is in use",
             )
         else:
             yield seen
