@@ -28,7 +28,8 @@ SIZES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 24, 28, 33, 40, 50, 65, 80
 DRAWS = 200
 BLOCK = 4
 TINY = 1e-280
-REFUTED = 0.002  # probability of the suspect at which it is refuted; before any run it is 0.25 or 0.125
+REFUTED = 0.0001  # probability of the suspect at which it is refuted; before any run it is 0.25 or 0.125
+STRICTER = 25  # a result without a cause ends the bisection, so its probability of error is so many times smaller
 MOST_SUSPECTS = 4  # refuted: then the model does not explain the runs
 
 
@@ -116,6 +117,12 @@ def judge(likelihood: np.ndarray, rates: Rates | None = None) -> Judgement:
     cause = (joint * (but_absent / either).prod(axis=1))[..., :-1].sum(axis=(1, 2))
     of_but = (joint[:, None] * (but_fault / either)).sum(axis=(2, 3))
     return Judgement(cause / total, np.concatenate([of_only[:, None], of_but], axis=1) / total[:, None])
+
+
+def strict(confidence: float) -> float:
+    """Return the probability at which the bisection ends without a cause, for the `confidence` of naming one. Both
+    are compared after every run, and many looks at weak evidence would end too many bisections."""
+    return 1 - (1 - confidence) / STRICTER
 
 
 def is_outside(present: np.ndarray, confidence: float) -> bool:

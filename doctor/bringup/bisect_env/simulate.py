@@ -254,7 +254,7 @@ class _Chunk:
                     (self.result.right if right else self.result.wrong)[case] = True
                     self.live[case] = False
                 elif cause <= confirm.REFUTED:
-                    self._refute(case, confirm.is_outside(present, self.confidence))
+                    self._refute(case, confirm.is_outside(present, confirm.strict(self.confidence)))
                 elif self._plan(case).next_arm(self.counts[case]) is None:
                     self.plans[case] = confirm.extended(self._plan(case))
                     self.result.planned[case] += sum(self._plan(case).boots) - sum(self.counts[case])
@@ -283,7 +283,7 @@ class _Chunk:
             named = bool(self.model.causes[at].variables)
             if named and belief[at] < SUSPECTED and self.bits[case] < self.model.search_bits:
                 continue
-            if not named and belief[at] < self.confidence:
+            if not named and belief[at] < confirm.strict(self.confidence):
                 continue
             self.bits[case] = 0
             if not named:

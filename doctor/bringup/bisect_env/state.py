@@ -170,10 +170,10 @@ def _judge(state: SessionState, run: JournalRun) -> None:
             state.refuted.append(found)
             state.confirmation = None
             state.posterior = state.model.without(state.posterior, found.suspect)
-            outside = confirm.is_outside(found.judgement.present[0], confidence)
+            outside = confirm.is_outside(found.judgement.present[0], confirm.strict(confidence))
             if outside or len(state.refuted) >= confirm.MOST_SUSPECTS:
                 state.verdict = "not-explained"
     if state.confirmation is None and not state.ended:
         at = int(state.beliefs.argmax())
-        if state.beliefs[at] >= confidence and not state.model.causes[at].variables:
+        if state.beliefs[at] >= confirm.strict(confidence) and not state.model.causes[at].variables:
             state.verdict = "not-explained" if state.refuted else "not-found"
