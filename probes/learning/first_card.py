@@ -56,7 +56,8 @@ python -m zinc_rt.probes.learning.first_card > docs/first-card.md
   them: the mapping's memory type makes host memory uncached. P12 reports whether this Linux accepts them.
 - **VRAM in host memory.** GEM_CREATE succeeds when VRAM is full and places the buffer in host memory. T2 asks
   GEM_OP where each VRAM buffer may be, and reports ENOMEM. Linux may still evict a buffer later, when other
-  programs need VRAM; only `drm-memory-vram` in `/proc/PID/fdinfo` shows that.
+  programs need VRAM: `accept` reports how many buffers moved during its run (AMDGPU_INFO_NUM_EVICTIONS, of all
+  programs); `drm-memory-vram` in `/proc/PID/fdinfo` shows whose.
 - **A small BAR.** GEM_CREATE drops the request for CPU access and succeeds; the buffer moves to host memory
   when the CPU writes it. T2 compares the two VRAM sizes of AMDGPU_INFO and stages through host memory instead,
   as T1 does.

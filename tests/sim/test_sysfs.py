@@ -11,6 +11,7 @@ from sim.device import machine
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.profiles import LINUX_VERSIONS
+from zinc_rt.sim.sensors import sensor_files
 
 NODE = "/sys/devices/virtual/kfd/kfd/topology/nodes/1"
 # reference table: control stack, save area, debugger bytes, whole buffer
@@ -152,3 +153,23 @@ def test_ecc_memory_is_the_alternative_value_of_a_row() -> None:
             bank = properties(owner.tree.read(f"{NODE}/mem_banks/0/properties"))
             sizes.append(int(bank["size_in_bytes"]))
     assert sizes == [34208743424, 32061259776] and sizes[0] - sizes[1] == 2 << 30
+
+
+def test_sensors_follow_the_load_in_virtual_time() -> None:
+    with machine(chip="r9700") as owner:
+        gpu, files = owner.gpus[0], sensor_files(owner.gpus[0])
+
+        def read(name: str) -> int:
+            text = files[f"hwmon/hwmon3/{name}"]
+            return int(text() if callable(text) else text)
+
+        idle, clocks, heats = read("temp2_input"), [read("freq1_input")], []
+        for _ in range(6):
+            gpu.doorbell_count += 8
+            heats.append(read("temp2_input"))
+            clocks.append(read("freq1_input"))
+        assert idle < heats[0] < heats[1] <= heats[-1] and heats[-1] - heats[-2] < heats[1] - heats[0]
+        assert clocks[0] < 100_000_000 and clocks[1] > clocks[-1] > 0.9 * clocks[1]
+        rest = [read("temp2_input") for _ in range(6)]
+        assert rest == sorted(rest, reverse=True) and idle <= rest[-1] < heats[-1]
+        assert read("freq1_input") == clocks[0]

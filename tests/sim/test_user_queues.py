@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 from kmd import unsent_ioctls
-from sim.device import IdleCp, machine
+from sim import device as kfd_device
+from sim.device import Client, IdleCp, machine
 
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.interfaces import QueueState
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Heap
 
@@ -438,3 +440,59 @@ def test_dma_buf_transfers_a_buffer_between_files() -> None:
         fd = c.call(unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
         assert c.call(unsent_ioctls.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
         assert isinstance(c.gpu, SimGpu)
+
+
+@contextlib.contextmanager
+def full_vram(*inject: str, linux: str = "7.0") -> Iterator[tuple[RenderClient, RenderClient, int, int]]:
+    """Two clients of a GPU with 16 MiB of VRAM: the first has a queue, and 12 MiB of VRAM in a buffer. Yield both,
+    the buffer, and the queue."""
+    with machine(*inject, linux=linux, chip="r9700") as owner:
+        owner.gpus[0].memory.limit[Heap.VRAM] = 16 << 20
+        first, second = RenderClient(owner), RenderClient(owner)
+        weights = first.buffer(12 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
+        queue = first.call(amdgpu.IOCTL_USERQ, **first.create())["new_queue_id"]
+        yield first, second, weights, queue
+        first.driver.exit()
+        second.driver.exit()
+        assert not owner.gpus[0].memory.bos
+
+
+def heap_of(client: RenderClient, handle: int) -> Heap:
+    return client.driver.process.files[client.drm].handles[handle].heap  # type: ignore[union-attr]
+
+
+def test_vram_under_pressure_moves_to_host_memory_and_the_queue_goes_on() -> None:
+    with full_vram() as (first, second, weights, _queue):
+        hardware = first.gpu.on_hardware[0].queue
+        attached_before = len(first.gpu.cp.attached)  # type: ignore[attr-defined]
+        other = second.buffer(8 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
+        assert (heap_of(first, weights), heap_of(second, other)) == (Heap.GTT, Heap.VRAM)
+        assert first.info(amdgpu.AMDGPU_INFO_NUM_EVICTIONS, 8) == (1).to_bytes(8, "little")
+        assert first.gpu.memory.used[Heap.VRAM] == 8 << 20
+        assert len(first.gpu.cp.attached) == attached_before  # type: ignore[attr-defined]
+        assert hardware.state is not QueueState.EVICTED and hardware.state is not QueueState.DESTROYED
+
+
+def test_client_evicts_no_buffer_of_its_own() -> None:
+    with full_vram() as (first, _, weights, _queue):
+        more = first.buffer(8 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
+        assert (heap_of(first, weights), heap_of(first, more)) == (Heap.VRAM, Heap.GTT)
+        assert first.gpu.memory.evictions == 0
+
+
+def test_user_queue_that_does_not_stop_for_an_eviction_is_reset() -> None:
+    with full_vram() as (first, second, _weights, _queue):
+        hardware = first.gpu.on_hardware[0].queue
+        first.gpu.cp.stuck = True  # type: ignore[attr-defined]
+        second.buffer(8 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
+        assert hardware.state is QueueState.DESTROYED
+        assert first.gpu.resets == 1 and not first.gpu.vram_lost
+
+
+def test_allocation_of_kfd_moves_the_vram_of_another_process() -> None:
+    with full_vram() as (first, _, weights, _queue):
+        first.gpu.memory.limit[Heap.VRAM] = 128 << 20
+        client = Client(first.machine)
+        client.alloc(56 << 20, kfd_device.VRAM)  # KFD keeps 64 MiB
+        assert heap_of(first, weights) is Heap.GTT and first.gpu.memory.evictions == 1
+        client.driver.exit()

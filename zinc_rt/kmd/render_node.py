@@ -12,7 +12,7 @@ from zinc_rt.kmd.syscalls import open_node, send_ioctl
 from zinc_rt.kmd.transport import MemoryFault
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray
-from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructBytes, u32
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructBytes, u32, u64
 
 FIRMWARE = {  # name → AMDGPU_INFO_FW_*
     "ME": amdgpu.AMDGPU_INFO_FW_GFX_ME,
@@ -93,6 +93,12 @@ class RenderNode:
         a hang."""
         last = self.info(amdgpu.AMDGPU_INFO_GPUVM_FAULT, amdgpu.INFO_GPUVM_FAULT, "GPUVM_FAULT")
         return MemoryFault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
+
+    def evictions(self) -> int:
+        """Return how many VRAM buffers, of any client, Linux has moved to host memory since the driver started
+        (num_evictions, amdgpu_bo_move)."""
+        counter = Struct("uint64_t", u64("count"))
+        return self.info(amdgpu.AMDGPU_INFO_NUM_EVICTIONS, counter, "NUM_EVICTIONS")["count"]
 
     def vram_lost_count(self) -> int:
         """Return the number of resets that lost the content of VRAM."""

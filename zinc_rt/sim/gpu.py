@@ -291,6 +291,38 @@ class SimGpu:
             if queue.state is QueueState.ACTIVE:
                 queue.state = QueueState.EVICTED
 
+    def make_room(self, size_bytes: int, pid: int) -> None:
+        """Move VRAM buffers of other clients to host memory, oldest first, until `size_bytes` are free, as TTM
+        does. Their clients are not notified. Nothing moves back later, which Linux tries when VRAM is free."""
+        missing = size_bytes - self.memory.available_bytes(Heap.VRAM)
+        for bo in self.memory.snapshot() if missing > 0 else ():
+            if missing > 0 and bo.heap is Heap.VRAM and bo.owner not in (0, pid) and self._move_out(bo):
+                missing -= bo.size_bytes
+
+    def _move_out(self, bo: Bo) -> bool:
+        """Move a buffer to host memory while the queues of its client are off the hardware (amdgpu_userq_evict,
+        kgd2kfd_quiesce_mm). A queue that does not stop is reset."""
+        entries = [each for each in self.on_hardware if each.queue.process_id == bo.owner and not each.evicted]
+        stopped = []
+        for entry in entries:
+            queue = entry.queue
+            if queue.state is not QueueState.ACTIVE:
+                continue
+            if self.cp.detach(queue, PREEMPT_SECONDS * self.time_scale):
+                queue.state = QueueState.EVICTED
+                stopped.append(queue)
+                continue
+            self.log("amdgpu: MES failed to respond to msg=SUSPEND")
+            if not self.linux.queue_reset:
+                self.reset(guilty=entry.owner)
+                return True  # VRAM is lost, and room is made by clients that end
+            self.reset_queue(queue)
+        moved = self.memory.move_to_host(bo)
+        self.memory.evictions += moved
+        for queue in stopped:
+            self.resume(queue)
+        return moved
+
     def evict(self, queue: HardwareQueue) -> None:
         """Take a queue off the hardware permanently after a fault of its process: such a queue is never
         restored."""

@@ -1,22 +1,30 @@
 """Sensors and error counters of a simulated card, as amdgpu and the PCI core show them in sysfs.
 
-The figures are plausible constants, not a thermal model: idle until the first work, then those of a card under
-steady load. Injections make them sick (zinc_rt/sim/defects.py).
+Temperatures, power and clock follow the load with a first-order lag. Their time is virtual: a doorbell is a
+quantum of load, a reading without doorbells since the last one a quantum of rest. The figures are plausible, not
+measured.
+Injections make them sick (zinc_rt/sim/defects.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import exp
 from typing import Protocol
 
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.inject import Injector
 
 LOADED_AFTER = 4  # doorbells
+HEATS_IN = 12.0  # doorbells: the time constant of a temperature under load
+COOLS_IN = 6.0  # readings without load
+CLOCK_SAG = 0.03  # of the clock, at the temperature of steady load
+IDLE_MHZ = 30
 LINK_GTS, LINK_LANES = {11: 16.0, 12: 32.0}, 16
 CAPPED_MHZ = 1000
 TEMPERATURES_C = {"edge": (44, 63), "junction": (47, 79), "mem": (52, 76)}  # idle, loaded
 HOT_C = 110
+RUNAWAY_C = 150  # to which "overheats" would heat the junction without throttling
 DOORBELLS_PER_ERROR = 16
 IDLE_W, BOARD_W = 21, 300
 
@@ -27,6 +35,24 @@ class SensedGpu(Protocol):
     chip: Chip
     injector: Injector
     doorbell_count: int
+
+
+class _Load:
+    """The load as one sensor has seen it. `heat`: 0 at rest, 1 after long load."""
+
+    def __init__(self, gpu: SensedGpu) -> None:
+        self._gpu, self._seen = gpu, 0
+        self.heat, self.busy = 0.0, False
+
+    def look(self) -> None:
+        """Advance virtual time to this reading."""
+        doorbells = self._gpu.doorbell_count - self._seen
+        self._seen += doorbells
+        self.busy = doorbells > 0 and self._seen >= LOADED_AFTER
+        if doorbells:
+            self.heat = 1 - (1 - self.heat) * exp(-doorbells / HEATS_IN)
+        else:
+            self.heat *= exp(-1 / COOLS_IN)
 
 
 def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
@@ -40,19 +66,41 @@ def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
         return gpu.doorbell_count // DOORBELLS_PER_ERROR if on(name) else 0
 
     def celsius(sensor: str) -> Callable[[], str]:
+        load, (low, high) = _Load(gpu), TEMPERATURES_C[sensor]
+        if sensor == "junction" and on("overheats"):
+            high = RUNAWAY_C
+
         def read() -> str:
-            hot = sensor == "junction" and loaded() and on("overheats")
-            return f"{1000 * (HOT_C if hot else TEMPERATURES_C[sensor][loaded()])}\n"
+            load.look()
+            return f"{1000 * min(HOT_C, round(low + load.heat * (high - low)))}\n"
 
         return read
 
-    def clock_mhz() -> int:
-        if not loaded():
-            return 30
-        return CAPPED_MHZ if on("clock-cap") else gpu.chip.engine_mhz
+    def clock() -> Callable[[], int]:
+        load = _Load(gpu)
+
+        def mhz() -> int:
+            load.look()
+            if not load.busy:
+                return IDLE_MHZ
+            return CAPPED_MHZ if on("clock-cap") else round(gpu.chip.engine_mhz * (1 - CLOCK_SAG * load.heat))
+
+        return mhz
+
+    def power() -> Callable[[], str]:
+        load = _Load(gpu)
+
+        def read() -> str:
+            load.look()
+            watts = BOARD_W - 30 - 10 * (1 - load.heat) if load.busy else IDLE_W  # leakage grows with heat
+            return f"{round(watts * 1_000_000)}\n"
+
+        return read
+
+    level_mhz, clock_mhz = clock(), clock()
 
     def levels() -> str:
-        low, high, now = 500, gpu.chip.engine_mhz, clock_mhz()
+        low, high, now = 500, gpu.chip.engine_mhz, level_mhz()
         rows = [(low, now <= low), (now, low < now < high), (high, now >= high)]
         shown = [row for row in rows if row[1] or row[0] in (low, high)]
         return "".join(f"{n}: {mhz}Mhz{' *' * active}\n" for n, (mhz, active) in enumerate(shown))
@@ -72,7 +120,7 @@ def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
             f"ue: {int(on('ecc-uncorrected') and loaded())}\nce: {errors('ecc-corrected')}\n"
         ),
         "hwmon/hwmon3/name": "amdgpu\n",
-        "hwmon/hwmon3/power1_average": lambda: f"{(BOARD_W - 30 if loaded() else IDLE_W) * 1_000_000}\n",
+        "hwmon/hwmon3/power1_average": power(),
         "hwmon/hwmon3/power1_cap": f"{cap_uw}\n",
         "hwmon/hwmon3/power1_cap_max": f"{cap_uw}\n",
         "hwmon/hwmon3/freq1_label": "sclk\n",

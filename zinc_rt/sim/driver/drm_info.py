@@ -193,6 +193,7 @@ QUERIES: dict[int, Answer] = {
     amdgpu.AMDGPU_INFO_READ_MMR_REG: _register,
     amdgpu.AMDGPU_INFO_DEV_INFO: _device,
     amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.visible_used),
+    amdgpu.AMDGPU_INFO_NUM_EVICTIONS: lambda call, file: _u64(file.gpu.memory.evictions),
     amdgpu.AMDGPU_INFO_MEMORY: _memory,
     amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER: lambda call, file: _u32(file.gpu.vram_lost),
     amdgpu.AMDGPU_INFO_GPUVM_FAULT: _fault,

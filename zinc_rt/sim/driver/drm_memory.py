@@ -64,6 +64,8 @@ def gem_create(call: IoctlCall) -> None:
         raise OSError(errno.EINVAL, "size 0, or a domain that this chip does not have")
     if size >= 1 << 48:
         raise OSError(errno.ENOMEM, "beyond any memory")
+    if domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
+        gpu.make_room(round_up(size, PAGE_BYTES), call.process.pid)
     place = _place(gpu, domains, round_up(size, PAGE_BYTES), flags)
     uncached = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
     if gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
@@ -75,7 +77,7 @@ def gem_create(call: IoctlCall) -> None:
         host_visible=not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS,
         cached=place.heap is Heap.GTT and not flags & uncached,
     )
-    bo.domains, bo.visible = place.domains, place.visible
+    bo.domains, bo.visible, bo.owner = place.domains, place.visible, call.process.pid
     bo.create_flags = flags & ~amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED  # only a hint
     bo.create_flags |= amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED
     handle = file.add(bo)

@@ -97,9 +97,13 @@ def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: in
         pages = call.process.memory.pages(start, size)
         return gpu.allocate(heap, size, name, pages=pages, cached=_cached(gpu, flags))
     public = bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)  # without it too the CPU may map: Linux 5.13
+    if heap is Heap.VRAM:
+        gpu.make_room(size + VRAM_RESERVE_BYTES, call.process.pid)
     if heap is Heap.VRAM and size > gpu.memory.available_bytes(heap) - VRAM_RESERVE_BYTES:
         raise OSError(errno.ENOMEM, f"vram: {size} bytes requested")
-    return gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _cached(gpu, flags))
+    bo = gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _cached(gpu, flags))
+    bo.owner = call.process.pid
+    return bo
 
 
 def _cached(gpu: SimGpu, flags: int) -> bool:

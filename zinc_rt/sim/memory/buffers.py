@@ -117,6 +117,7 @@ class Bo:
     visible: bool = False  # in the part of VRAM that the CPU can access
     domains: int = 0  # AMDGPU_GEM_DOMAIN_*, of GEM_CREATE
     create_flags: int = 0  # AMDGPU_GEM_CREATE_*
+    owner: int = 0  # pid of the client; 0: the kernel's, which is never evicted
     bar: Shared | Borrowed | None = None
     gl2: Gl2Lines | None = None
     references: int = 1  # handles, imports, mappings of live queues
@@ -275,7 +276,8 @@ class GpuMemory:
         self.limit = {Heap.VRAM: vram_bytes, Heap.GTT: gtt_bytes, Heap.USERPTR: gtt_bytes}
         self.used = dict.fromkeys(Heap, 0)
         self.bar_bytes = bar_bytes
-        self.bos: set[Bo] = set()
+        self.bos: dict[Bo, None] = {}  # oldest first
+        self.evictions = 0  # AMDGPU_INFO_NUM_EVICTIONS
         self.lock = threading.Lock()
 
     @property
@@ -308,12 +310,18 @@ class GpuMemory:
         if bo.size_bytes <= self.bar_bytes - self.visible_used:
             bo.visible = True
             return
+        if not self.move_to_host(bo):
+            raise OSError(errno.ENOMEM, "no memory that the CPU can access")
+
+    def move_to_host(self, bo: Bo) -> bool:
+        """Move a buffer from VRAM to host memory. Return False if that has no room."""
         with self.lock:
             if bo.size_bytes > self.available_bytes(Heap.GTT):
-                raise OSError(errno.ENOMEM, "no memory that the CPU can access")
+                return False
             self.used[Heap.VRAM] -= bo.size_bytes
             self.used[Heap.GTT] += bo.size_bytes
             bo.heap = Heap.GTT
+        return True
 
     def allocate(
         self,
@@ -348,7 +356,7 @@ class GpuMemory:
         if heap in (Heap.VRAM, Heap.GTT):
             bo.written = InitialisedBytes(size_bytes)
         with self.lock:
-            self.bos.add(bo)
+            self.bos[bo] = None
         return bo
 
     def release(self, bo: Bo) -> None:
@@ -357,7 +365,7 @@ class GpuMemory:
             bo.references -= 1
             if bo.references > 0:
                 return
-            self.bos.discard(bo)
+            self.bos.pop(bo, None)
             self.used[bo.heap] -= bo.size_bytes
         bo.close()
 
