@@ -1,0 +1,84 @@
+"""The actions next and status of a speed bisection."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.output import begin, finish
+from zinc_rt.doctor.bringup.bisect_env.output import journal_option, journal_path, show
+from zinc_rt.host.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession
+    from zinc_rt.doctor.bringup.bisect_env.speed import SpeedState
+    from zinc_rt.doctor.bringup.bisect_env.variables import Assignment
+
+
+def next_measurement(arguments: argparse.Namespace, session: BisectSession) -> int:
+    from zinc_rt.doctor.bringup.bisect_env import journal, speed, wording
+
+    state = speed.compute(speed.SpeedModel(session.problem), session.runs, session.confidence)
+    if state.verdict:
+        show(arguments, wording.speed_verdict(session, state))
+        return _report(arguments, session, state)
+    run, proposal = session.proposed, None
+    if run is None:
+        proposal = speed.propose(state, session.now, session.impossible)
+        if proposal is None:
+            raise CheckFailed(
+                "no combination is left: each was impossible to set up, or its output was wrong",
+                next="zinc-rt bisect-env status; bisect the wrong output first, without measure in the file",
+            )
+        run = proposal.run
+        row = {"what": "next", "run": wording.setting(session, run), "new_boot": False}
+        journal.append(journal_path(arguments), row)
+    outcome = "NUMBER --output right|wrong"
+    words = journal_option(arguments)
+    show(arguments, wording.speed_progress(session, state))
+    show(arguments, wording.task(session, run, proposal, words, reboot=False, outcome=outcome))
+    return _report(arguments, session, state, run=run)
+
+
+def show_status(arguments: argparse.Namespace, session: BisectSession) -> int:
+    from zinc_rt.doctor.bringup.bisect_env import speed, wording
+
+    state = speed.compute(speed.SpeedModel(session.problem), session.runs, session.confidence)
+    for text in (wording.speed_progress(session, state), wording.speed_verdict(session, state)):
+        show(arguments, text)
+    return _report(arguments, session, state, run=session.proposed)
+
+
+def _report(
+    arguments: argparse.Namespace, session: BisectSession, state: SpeedState, *, run: Assignment | None = None
+) -> int:
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.doctor.bringup.bisect_env import speed, wording
+
+    measure = session.problem.measure
+    assert measure is not None
+    details: dict[str, Any] = {"variables": session.source, "journal": str(journal_path(arguments))}
+    details |= {"ended": bool(state.verdict), "verdict": state.verdict, "complete": state.complete}
+    details |= {"torn_lines": session.torn, "unit": measure.unit, "most_runs": speed.most_runs(session.problem)}
+    details["runs"] = wording.runs(session)
+    details["wrong_output"] = [wording.setting(session, each) for each in speed.wrong_values(session.runs)]
+    steps = [{**wording.step_row(session, step), "confidence": chance} for step, chance in state.named()]
+    details["likeliest"] = [
+        {"steps": [wording.step_row(session, step) for step in steps], "probability": chance}
+        for steps, chance in state.likeliest()
+    ]
+    if run is not None:
+        details["next"] = wording.next_run(session, run)
+    report = begin(Report("bisect-env", details=details), arguments)
+    report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
+    done = state.complete and bool(state.verdict)
+    report.results.append(
+        Result(
+            "steps",
+            "bisection",
+            "pass" if done else "skip",
+            reason="" if done else state.verdict or "more runs are needed",
+            measure={"steps": steps},
+        )
+    )
+    return finish(report, arguments)
