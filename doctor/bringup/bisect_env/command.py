@@ -17,7 +17,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json
 from zinc_rt.doctor.bringup.bisect_env import speed_command
 from zinc_rt.doctor.bringup.bisect_env.examples import EXAMPLE, SPEED_EXAMPLE
-from zinc_rt.doctor.bringup.bisect_env.fault_report import finish_report
+from zinc_rt.doctor.bringup.bisect_env.fault_report import write_fault_report
 from zinc_rt.doctor.bringup.bisect_env.next_run import propose_run
 from zinc_rt.doctor.bringup.bisect_env.output import boot_name, journal_option, journal_path, show
 from zinc_rt.doctor.bringup.bisect_env.simulation_command import simulate_bisections
@@ -173,7 +173,7 @@ def _next(arguments: argparse.Namespace) -> int:
     session = state.session
     if state.ended:
         show(arguments, wording.verdict(state))
-        return finish_report(arguments, state)
+        return write_fault_report(arguments, state)
     run, proposal = session.proposed, None
     if run is None:
         proposal = propose_run(arguments, state)
@@ -183,7 +183,7 @@ def _next(arguments: argparse.Namespace) -> int:
     reboot = session.new_boot and boot_name(arguments) in {each.boot for each in session.runs}
     words = journal_option(arguments)
     show(arguments, wording.task(session, run, proposal, words, reboot=reboot, outcome="pass|fail|unclear"))
-    return finish_report(arguments, state, run=run, proposal=proposal)
+    return write_fault_report(arguments, state, run=run, proposal=proposal)
 
 
 def _planned(arguments: argparse.Namespace, session: BisectSession) -> SessionState:
@@ -272,7 +272,7 @@ def _status(arguments: argparse.Namespace) -> int:
         show(arguments, text)
     if session.proposed is not None and not state.ended:
         show(arguments, wording.row("next", f"zinc-rt bisect-env next{journal_option(arguments)}"))
-    return finish_report(arguments, state, run=session.proposed)
+    return write_fault_report(arguments, state, run=session.proposed)
 
 
 # --- steps of the actions ---

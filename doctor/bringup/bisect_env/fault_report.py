@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.output import begin, finish
+from zinc_rt.cli.output import finish_report, start_report
 from zinc_rt.doctor.bringup.bisect_env.output import journal_path, variable_names
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from zinc_rt.doctor.bringup.bisect_env.variables import Assignment
 
 
-def finish_report(
+def write_fault_report(
     arguments: argparse.Namespace,
     state: SessionState,
     *,
@@ -48,7 +48,7 @@ def finish_report(
                 "new_boot": proposal.new_boot,
             }
     best, guilty = state.best, state.verdict == "guilty"
-    report = begin(Report("bisect-env", details=details), arguments)
+    report = start_report(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
     names = variable_names(session, best.variables if guilty or not state.ended else ())
     text = state.verdict.replace("-", " ") if state.verdict == "not-explained" else best.text
@@ -61,7 +61,7 @@ def finish_report(
             measure={"guilty": names, "text": text, "confidence": state.confidence},
         )
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _arms(state: SessionState, confirmation: Confirmation) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.output import begin, finish
+from zinc_rt.cli.output import finish_report, start_report
 from zinc_rt.doctor.bringup.bisect_env.output import show
 from zinc_rt.host.terminal import Table
 
@@ -19,12 +19,12 @@ def simulate_bisections(arguments: argparse.Namespace) -> int:
 
     details = {"variables": VARIABLES, "cases": arguments.cases, "seed": arguments.seed}
     details["confidence"] = arguments.confidence / 100
-    report = begin(Report("bisect-env", details=details), arguments)
+    report = start_report(Report("bisect-env", details=details), arguments)
     if arguments.simulate == "speed":
         _speed(arguments, report)
     else:
         _faults(arguments, report)
-    return finish(report, arguments)
+    return finish_report(report, arguments)
 
 
 def _faults(arguments: argparse.Namespace, report: Report) -> None:

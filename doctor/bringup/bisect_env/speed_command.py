@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.output import begin, finish
+from zinc_rt.cli.output import finish_report, start_report
 from zinc_rt.doctor.bringup.bisect_env.output import journal_option, journal_path, show
 from zinc_rt.host.errors import CheckFailed
 
@@ -69,7 +69,7 @@ def _report(
     ]
     if run is not None:
         details["next"] = wording.next_run(session, run)
-    report = begin(Report("bisect-env", details=details), arguments)
+    report = start_report(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
     done = state.complete and bool(state.verdict)
     report.results.append(
@@ -81,4 +81,4 @@ def _report(
             measure={"steps": steps},
         )
     )
-    return finish(report, arguments)
+    return finish_report(report, arguments)
