@@ -118,11 +118,11 @@ def run(arguments: argparse.Namespace) -> int:
             "workload": {
                 **asdict(load),
                 "slots": list(arguments.slots) if several else load.slots,
-                "nodes": nodes_of(engine),
             },
             "machine": machine(),
         }
         _measure(engine, report, sampler, theirs, loads, arguments.vs)
+        report.details["workload"]["nodes"] = nodes_of(engine)
         describe_executed(report, engine, _draw_counts(report))
         report.details["samples"] = sampler.samples
         findings = findings_of(engine.backend)

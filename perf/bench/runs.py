@@ -156,8 +156,12 @@ def alternate(
 
 
 def nodes_of(engine: Engine) -> int:
-    """Return the number of nodes of the decode graph, without barriers."""
-    return sum(node.op is not Op.BARRIER for node in engine.graph("decode").nodes)
+    """Return the number of nodes, without barriers, of the largest decode graph that ran: fused, where the tier
+    fuses. Before a decoded token, count the graph as the model defines it.
+    """
+    ran = [variant.graph for variant in engine.variants.ran() if variant.graph.stage == "decode"]
+    graphs = ran or [engine.graph("decode")]
+    return max(sum(node.op is not Op.BARRIER for node in graph.nodes) for graph in graphs)
 
 
 def _spread(values: list[float]) -> float:

@@ -21,6 +21,7 @@ from zinc_rt.perf.bench.versus import runner, speed_in
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.figures import figure, percentile
 from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.gate.model_counts import counts_of
 from zinc_rt.perf.history.chain import append, figures_of, read
 from zinc_rt.perf.history.trends import series_of
 from zinc_rt.perf.intervals import change_points, ratio_interval
@@ -267,6 +268,22 @@ def test_invalid_workload_is_rejected(wrong: list[str]) -> None:
 
 
 def test_node_count_excludes_barriers(engine: Engine) -> None:
-    graph = engine.graph("decode")
-    assert 0 < nodes_of(engine) < len(graph.nodes) + 1
+    ran = [each.graph for each in engine.variants.ran() if each.graph.stage == "decode"]
+    graph = max(ran or [engine.graph("decode")], key=lambda each: len(each.nodes))
+    assert 0 < nodes_of(engine) <= len(graph.nodes)
     assert nodes_of(engine) == sum(node.op.name != "BARRIER" for node in graph.nodes)
+
+
+def test_workload_counts_the_nodes_of_the_graph_that_ran(tmp_path: Path) -> None:
+    """T1 fuses: the count is that of the fused graph, and all of it ran on the tier."""
+    report = tmp_path / "r.json"
+    load = ["--prompt-tokens", "4", "--tokens", "2", "--runs", "1", "--warmup", "0"]
+    assert (
+        main(["bench", "--model", str(MODEL), "--tier", "t1", "--device", "sim", *load, "--json", str(report)])
+        == 0
+    )
+    body = json.loads(report.read_text())
+    assert body["details"]["workload"]["nodes"] == body["direct_compute_ops"]
+    counts = counts_of(read_gguf(MODEL), arch="gfx1201", ordering="canonical-1", ctx=body["ctx"])
+    assert body["direct_compute_ops"] in counts.nodes
+    assert body["device"]["pci_id"] == "1002:7551"

@@ -102,7 +102,8 @@ def device_of(driver: Driver, node: TopologyNode) -> Device:
     with suppress(OSError):
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()
     firmware = f"MEC {node.properties['fw_version']}" if "fw_version" in node.properties else ""
-    name = CARDS.get(node.properties.get("device_id", 0), "") or node.name
+    vendor_id, device_id = (node.properties.get(name, 0) for name in ("vendor_id", "device_id"))
+    name = CARDS.get(device_id, "") or node.name
     if name in UNNAMED:
         name = f"AMD {node.arch}"
     return Device(
@@ -113,4 +114,5 @@ def device_of(driver: Driver, node: TopologyNode) -> Device:
         firmware=firmware,
         memory_bytes_per_second=node.memory_bytes_per_second,
         memory_bytes=node.vram_bytes,
+        pci_id=f"{vendor_id:04x}:{device_id:04x}" if device_id else "",
     )
