@@ -47,6 +47,7 @@ class WantedModel:
     """A class of models by shape: a file of another shape is another model, whatever its name. `width` is 0 if the
     source does not state it. `parameters` and `bits_a_weight` are ranges (from, to). `active` is the minimum
     number of weights that a token reads. `digest` is None if the file is not pinned.
+    `shape` is a row of SHAPES in perf/synthetic.py with the class's graph, "" if there is none.
     """
 
     key: str
@@ -61,6 +62,7 @@ class WantedModel:
     digest: str | None
     ctx: int
     width: int = 0
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from zinc_rt.perf.gate.offered import OfferedReport, moment, number
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.refusals.model import SHAPE
 from zinc_rt.perf.refusals.numbers import SKEW
+from zinc_rt.perf.refusals.order import not_before
 
 CLAMPS = ("lm_head_rows", "max_decode_tokens", "decode_topk", "gemma4_attn_scale")
 ORDERINGS = ("canonical-1", "canonical-1-q8")  # those that say every bit
@@ -59,6 +60,7 @@ def proof_problem(case: OfferedReport, other: ReportFile) -> str | None:
         _other_device_problem(case, other, devices[tier]),
         _other_ordering_problem(case, other, devices),
         _other_code_problem(case, other),
+        not_before(case, other),
         _partial_run_problem(case, other),
         _inequality_problem(case, other),
     ):
@@ -111,6 +113,8 @@ def _partial_run_problem(case: OfferedReport, other: ReportFile) -> str | None:
     (job,) = other.details["jobs"].values()
     if job["layers"] != [0, layers, layers]:
         return f"layers {job['layers'][0]} to {job['layers'][1]} of {layers} were validated"
+    if number(job["tokens"], "tokens") < 1:
+        return "no prompt was validated"
     if number(job["steps"], "steps") < 1:
         return "no decoded token was validated"
     tier_results = _tier_results(case, other)

@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zinc_rt.host.errors import UsageError
+from zinc_rt.host.devices import DeviceRow
 from zinc_rt.model.identity import bits_a_weight
 from zinc_rt.perf.gate.figures import FIGURES
 from zinc_rt.perf.gate.milestones import WantedModel
+from zinc_rt.perf.gate.model_counts import peak_operations
 from zinc_rt.perf.gate.offered import OfferedReport, number
-from zinc_rt.perf.predict.devices import table
+from zinc_rt.perf.refusals.board import find_row
+from zinc_rt.perf.refusals.graph import weight_bytes
 
 TENSORS_OF_FILE = 0.95  # minimum fraction of weights in a file; the rest is its header and vocabulary
 CACHED = 1.10  # maximum factor by which caches raise the memory's bandwidth
@@ -73,14 +75,10 @@ def ceiling(case: OfferedReport) -> str | None:
     assert required is not None
     if row is None or case.criterion.measure == "power":
         return None
-    try:
-        gbps = table().device(_row_of(case.criterion.hardware["device"])).memory_gbps
-    except UsageError:
-        return None  # the bandwidth of this card's memory is not in the table
-    reported = case.evidence.report.get("model", {})
-    bits = bits_a_weight(dict(reported.get("weights", {})), int(reported.get("parameters", 0)))
-    bits = max(required.bits_a_weight[0], bits)
-    maximum = CACHED * gbps * 1e9 / (required.active * bits / 8)  # weights read once, in passes a second
+    device = find_row(case.criterion.hardware["device"])
+    if device is None:
+        return None  # the rule `board` refuses it
+    maximum = CACHED * device.memory_gbps * 1e9 / weight_bytes(case)  # weights read once, in passes a second
     measure = case.result["measure"]
     runs = row.per_run(measure) or []
     if case.criterion.measure == "ttft":
@@ -92,10 +90,20 @@ def ceiling(case: OfferedReport) -> str | None:
     else:
         passes = max(runs) / measure.get("slots", 1)
     if passes > maximum:
-        return f"{passes:.4g} passes over the weights a second, {gbps:g} GB/s of memory allow {maximum:.4g}"
+        allowed = f"{device.memory_gbps:g} GB/s of memory allow {maximum:.4g}"
+        return f"{passes:.4g} passes over the weights a second, {allowed}"
+    return _operations(case, device, passes)
+
+
+def _operations(case: OfferedReport, device: DeviceRow, passes: float) -> str | None:
+    """Reject more operations a second than the board's matrix units have: two for each active weight and token."""
+    required, peak = case.criterion.model, peak_operations(device)
+    assert required is not None
+    tokens = {"ttft": case.evidence.workload.get("prompt_tokens", 1), "aggregate": case.criterion.slots}
+    together = tokens.get(case.criterion.measure, 1)
+    if case.criterion.measure == "prefill":
+        together = case.result["measure"]["prompt_tokens"]
+    needed = 2 * required.active * passes * number(together, "tokens of a pass")
+    if peak and needed > peak:
+        return f"{needed / 1e12:.4g} tera-operations a second, {device.name} has {peak / 1e12:.4g}"
     return None
-
-
-def _row_of(device: str) -> str:
-    """Return devices.yaml's key for a milestone's device. Raise UsageError."""
-    return next((key for key in table().devices if key.lower() == device.lower()), device)

@@ -33,7 +33,7 @@ def numbers(case: OfferedReport) -> str | None:
     timed = 0.0
     for result in case.evidence.results:
         if result.get("id") in TIMED:
-            seconds = [number(value, f"{result['id']}: a run") for value in _flatten(result["measure"]["runs"])]
+            seconds = [number(value, f"{result['id']}: a run") for value in flat(result["measure"]["runs"])]
             if min(seconds, default=1.0) <= 0:
                 return f"{result['id']}: a run of {min(seconds):g} s"
             timed += 0.0 if result["id"] == "ttft" else sum(seconds)  # a first token's seconds hold the prompt's
@@ -48,7 +48,7 @@ def _percentiles(case: OfferedReport) -> str | None:
     measure = case.result.get("measure", {})
     for name, share in PERCENTILES.items():
         if name in measure:
-            expected = percentile(_flatten(measure["runs"]), share)
+            expected = percentile(flat(measure["runs"]), share)
             if not agrees(number(measure[name], name), expected):
                 return f"{name} is {measure[name]}, its own samples say {expected:.4g} s"
     return None
@@ -77,5 +77,6 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _flatten(runs: Any) -> list[Any]:
+def flat(runs: Any) -> list[Any]:
+    """Return the values of runs, of which each is a number or a list."""
     return [value for run in runs for value in (run if isinstance(run, list) else [run])]

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+from zinc_rt.backends import registry
 from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.perf.bench.peers import BINARY, KNOWN, PeerRun
 from zinc_rt.perf.gate.figures import FIGURES, figure, speeds
 from zinc_rt.perf.gate.milestones import Criterion
-from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, RefusalRule, agrees, number
-from zinc_rt.perf.history.chain import HistoryEntry
+from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, RefusalRule, agrees, moment, number
+from zinc_rt.perf.history.chain import HistoryEntry, context_of
 from zinc_rt.perf.refusals.bits import bits, clamps
+from zinc_rt.perf.refusals.board import board, is_named, sensors
+from zinc_rt.perf.refusals.graph import counts, graph
 from zinc_rt.perf.refusals.model import ceiling, digest, model
-from zinc_rt.perf.refusals.numbers import check_time, numbers
+from zinc_rt.perf.refusals.numbers import SKEW, check_time, numbers
+from zinc_rt.perf.refusals.order import order
+from zinc_rt.perf.refusals.repeats import repeats
 from zinc_rt.perf.refusals.timed import check_device, cpu_peer, samples, shape
 
 SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding differently
@@ -121,6 +127,7 @@ def _simulated(case: OfferedReport) -> str | None:
         *(["its flag"] if device.get("simulated") is not False else []),
         *([f"profile {device['profile']}"] if device.get("profile") else []),
         *(["its shortcuts"] if "simulat" in " ".join(map(str, report.get("shortcuts", []))).lower() else []),
+        *(["its software driver"] if device.get("software") else []),
         *(["its name"] if "simulat" in str(device.get("name", "")).lower() else []),
         *(["assumptions it depends on"] if details.get("assumptions") else []),
         *(["a sanitizer's findings"] if details.get("findings") else []),
@@ -133,13 +140,14 @@ def _simulated(case: OfferedReport) -> str | None:
 def _hardware(case: OfferedReport) -> str | None:
     required, device = case.criterion.hardware, case.evidence.device
     arch, name = str(device.get("arch", "")), str(device.get("name", ""))
-    if arch != required["arch"] or required["device"].lower() not in name.lower():
+    if arch != required["arch"] or not is_named(name, required["device"]):
         return f"needs {case.criterion.needs}: this ran on {name or 'an unnamed device'} ({arch or 'no arch'})"
     return None
 
 
 def _shortcuts(case: OfferedReport) -> str | None:
     shortcuts = clamps(case.evidence)
+    shortcuts += [str(each)] if (each := case.evidence.device.get("unchecked")) else []
     return f"a shortcut is in force: {'; '.join(dict.fromkeys(shortcuts))}" if shortcuts else None
 
 
@@ -156,6 +164,8 @@ def _tokens(case: OfferedReport) -> str | None:
 
 def _tier(case: OfferedReport) -> str | None:
     ran = (case.result.get("tier"), case.evidence.device.get("tier"))
+    if not registry.spec(case.criterion.tier).built:
+        return f"this version has no tier {case.criterion.tier}, so nothing ran on it"
     other = next((tier for tier in ran if tier != case.criterion.tier), case.criterion.tier)
     return f"ran on {other}, expected {case.criterion.tier}" if other != case.criterion.tier else None
 
@@ -164,6 +174,10 @@ def _whole_model(case: OfferedReport) -> str | None:
     nodes, ran = case.evidence.workload.get("nodes"), case.evidence.report.get("direct_compute_ops")
     if not nodes or isinstance(nodes, bool) or nodes != ran:
         return f"{ran} of {nodes or 'an unknown number of'} nodes ran on the tier"
+    expected = f"{case.criterion.tier}: {ran} of {nodes} nodes "
+    executed = str(case.evidence.report.get("model_execution", expected))
+    if not executed.startswith(expected):
+        return f"the report says {executed!r}, and {ran} of {nodes} nodes"
     return None
 
 
@@ -203,6 +217,11 @@ def _check_edited(case: OfferedReport) -> str | None:
         return "the report is not in the history, or was changed after it was recorded"
     if entry.kind != case.evidence.command:
         return f"it was recorded as a report of {entry.kind}"
+    if entry.context != context_of(case.evidence.report):
+        return "its record is of another device, model or workload"
+    times = [moment(each.at, "recorded") for each in history.entries]
+    if any(after < before - SKEW for before, after in pairwise(times)):
+        return "edited history: an entry is older than the one before it"
     offered = {case.evidence.digest, *(other.digest for other in case.others)}
     later = [
         item for item in history.entries[entry.sequence :] if _same(item, entry) and item.report not in offered
@@ -295,6 +314,10 @@ RULES: Mapping[str, RefusalRule] = {
     "tier": _tier,
     "whole-model": _whole_model,
     "workload": _workload,
+    "graph": graph,
+    "counts": counts,
+    "board": board,
+    "sensors": sensors,
     "digest": digest,
     "model": model,
     "bits": bits,
@@ -305,6 +328,8 @@ RULES: Mapping[str, RefusalRule] = {
     "ceiling": ceiling,
     "drift": _drift,
     "spread": _spread,
+    "repeats": repeats,
+    "order": order,
     "samples": _samples,
 }
 AGAINST: Mapping[str, RefusalRule] = {"peer": peer}  # of a criterion that names another program

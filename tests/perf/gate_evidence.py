@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.cli.report import Result
 from zinc_rt.host.machine import host
+from zinc_rt.perf.gate.figures import speeds
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.refusals.rules import AGAINST, RULES, TIMED_RULES
 from zinc_rt.perf.structure.lab import Lab
 
@@ -45,34 +50,79 @@ DEVICE = {
     "kernel": "6.18.2",
     "firmware": "MEC 3100",
     "memory_bytes_per_second": 644.1e9,
+    "memory_bytes": 34_208_743_424,
+    "pci_id": "1002:7551",
 }
+NODES = 515  # of the decode graph of that class, fused
+NOW = datetime.now(UTC).replace(microsecond=0)
 SECONDS_A_TOKEN = 1 / 150
+
+
+def ago(**span: float) -> str:
+    """A time before now, as reports write it."""
+    return (NOW - timedelta(**span)).isoformat()
+
+
+def timed(seconds: float, runs: int = 5, tokens: int = 128, seed: int = 0) -> list[list[float]]:
+    """Runs of tokens that take so many seconds each on average, with the jitter of a device and its host."""
+    dice, rows = random.Random(seed), []
+    for number in range(runs):
+        row = [1 + dice.gauss(0, 0.004) + 2e-5 * position for position in range(tokens)]
+        scale = seconds * tokens / sum(row) * (1 + 1e-5 * (number - runs // 2))
+        rows.append([round(scale * value, 9) for value in row])
+    return rows
+
+
+def scattered(value: float, runs: int = 5, seed: int = 0) -> list[float]:
+    """A figure of every run, as measured: none equal, the median near `value`."""
+    dice = random.Random(seed)
+    return [value * (1 + 1e-4 * (number - runs // 2) + dice.uniform(-2e-5, 2e-5)) for number in range(runs)]
+
+
+def readings(count: int = 9) -> list[dict[str, float]]:
+    """Sensor samples of a card under load, every 0.6 s."""
+    dice = random.Random(1)
+    return [
+        {
+            "at_seconds": round(12 + 0.6 * number, 3),
+            "gpu_clock_mhz": 2350.0 + dice.randint(-9, 9),
+            "gpu_temperature_c": 60.0 + dice.randint(0, 2),
+            "power_w": 240.0 + dice.randint(-4, 4),
+        }
+        for number in range(count)
+    ]
 
 
 def bench_report() -> dict[str, Any]:
     """150 tok/s on T2 of an R9700."""
-    runs = [[SECONDS_A_TOKEN] * 128 for _ in range(5)]
-    measure = {"tokens_per_second": 150.0, "slots": 1, "runs": runs}
-    samples = [{"gpu_clock_mhz": 2350.0, "gpu_temperature_c": 61.0, "power_w": 240.0} for _ in range(9)]
+    measure = {"tokens_per_second": 150.0, "slots": 1, "runs": timed(SECONDS_A_TOKEN)}
+    prompts = scattered(0.5)
+    prefill = {"tokens_per_second": 256.0, "prompt_tokens": 128, "runs": prompts}
+    first = {"seconds": prompts[2] + 4e-5, "runs": [each + 4e-5 for each in prompts]}
+    workload = {"slots": 1, "prompt_tokens": 128, "tokens": 128, "runs": 5, "warmup": 1, "nodes": NODES}
     return {
         "schema": "zinc-rt-report/1",
         "command": "perf bench",
-        "started": "2026-11-20T10:00:00+00:00",
+        "started": ago(hours=2),
         "wall_seconds": 41.5,
         "device": dict(DEVICE),
         "model": copy.deepcopy(WHAT),
         "ordering": "canonical-1",
         "ctx": 4096,
         "shortcuts": [],
-        "direct_compute_ops": 812,
+        "direct_compute_ops": NODES,
         "details": {
             "code": CODE,
             "host": dict(HOST),
             "settings": dict(SETTINGS),
-            "workload": {"slots": 1, "prompt_tokens": 128, "nodes": 812, "warmup": 1},
-            "samples": samples,
+            "workload": workload,
+            "samples": readings(),
+            "sampled": {"device": 5 * 128, "host": 5},
         },
-        "results": [{"id": "decode", "kind": "bench", "tier": "t2", "status": "pass", "measure": measure}],
+        "results": [
+            {"id": name, "kind": "bench", "tier": "t2", "status": "pass", "measure": each}
+            for name, each in (("decode", measure), ("prefill", prefill), ("ttft", first))
+        ],
     }
 
 
@@ -83,7 +133,7 @@ def validation() -> dict[str, Any]:
     return {
         "schema": "zinc-rt-report/1",
         "command": "validate",
-        "started": "2026-11-20T09:00:00+00:00",
+        "started": ago(hours=3),
         "wall_seconds": 600.0,
         "device": dict(DEVICE),
         "model": copy.deepcopy(WHAT),
@@ -143,15 +193,20 @@ def llama_bench_output(speed: float, run: int = 0) -> str:
 
 def with_peer(bench: dict[str, Any], ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
     """The bench report with llama-bench's runs beside its own."""
-    ratio = ours / theirs
+    bench["results"] = [each for each in bench["results"] if each["id"] == "decode"]
+    measured = bench["results"][0]["measure"]
+    measured |= {"runs": timed(1 / ours), "tokens_per_second": ours}
+    pairs = [[one, other] for one, other in zip(speeds(measured), scattered(theirs), strict=True)]
+    low = ratio_interval(*zip(*pairs, strict=True))[1]
+    ratio = statistics.geometric_mean(one / other for one, other in pairs)
     peer = {
         "program": "llama-bench",
         "sha256": "11" * 32,
         "kind": "ELF",
         "command": ["llama-bench", "-m", "M.gguf", "-p", "0", "-n", "128", "-r", "1", "-o", "json"],
-        "outputs": [llama_bench_output(theirs, run) for run in range(5)],
+        "outputs": [llama_bench_output(pair[1], run) for run, pair in enumerate(pairs)],
     }
-    measure = {"ratio": ratio, "ratio_low": ratio, "pairs": [[ours, theirs] for _ in range(5)], "peer": peer}
+    measure = {"ratio": ratio, "ratio_low": low, "pairs": pairs, "peer": peer}
     bench["results"].append({"id": "against", "tier": "t2", "reference": "llama-bench", "measure": measure})
     return bench
 
@@ -172,10 +227,10 @@ def native_details(theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """What a report of zinc-rt perf native holds of its host, its model and its peer: llama-bench, a decode run in
     `outputs` for each of `theirs`, tok/s by setting."""
     outputs = []
-    for setting, speeds in theirs.items():
+    for setting, of_setting in theirs.items():
         repack = "1" if setting == "repack" else "0"
         words = f"llama-bench -m /m/qwen3-0.6b-q8_0.gguf -p 128 -n 64 -r 1 -t 2 --repack {repack} -o json"
-        for speed in speeds:
+        for speed in of_setting:
             rows = [{"build_commit": "0c1e57098", "n_gen": n, "avg_ts": speed} for n in (0, 64)]
             outputs.append({"command": words.split(), "stdout": json.dumps(rows)})
     peer = {"program": "llama-bench", "sha256": "11" * 32, "kind": "ELF", "version": "6900", "outputs": outputs}

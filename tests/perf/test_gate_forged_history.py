@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from gate_evidence import (
+    ago,
     bench_report,
     decided,
     names_of,
     put_forward,
+    timed,
     validation,
 )
 
@@ -37,8 +39,8 @@ def test_history_without_head_proves_nothing(tmp_path: Path) -> None:
 def forged_history(folder: Path, how: str) -> GateInput:
     """`how` the file is forged, after its head was noted."""
     fast, slow = bench_report(), bench_report()
-    slow["started"] = "2026-11-21T10:00:00+00:00"
-    slow["results"][0]["measure"] |= {"runs": [[1 / 100] * 128 for _ in range(5)], "tokens_per_second": 100.0}
+    slow["started"] = ago(hours=1)
+    slow["results"][0]["measure"] |= {"runs": timed(1 / 100), "tokens_per_second": 100.0}
     given = put_forward(folder, fast, validation(), slow)
     path, offered = folder / "history.jsonl", [given.reports[0], given.reports[1]]
     lines = path.read_text().splitlines()
@@ -83,7 +85,7 @@ def test_report_recorded_before_its_start_is_rejected(tmp_path: Path) -> None:
     assert given.history is not None
     early = [replace(entry, at="2020-01-01T00:00:00+00:00") for entry in given.history.entries]
     result = decided(replace(given, history=replace(given.history, entries=tuple(early))))
-    assert names_of(result) == {"stale"} and "recorded before" in result.reason
+    assert names_of(result) == {"stale", "bits", "order"} and "recorded before" in result.reason
 
 
 def test_withheld_later_report_is_requested(tmp_path: Path) -> None:
@@ -98,6 +100,23 @@ def test_model_file_takes_precedence_over_report(tmp_path: Path) -> None:
     small = {"digest": "ab" * 32, **identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
     result = decided(replace(given, model_digest="", models={"ab" * 32: small}))
     assert names_of(result) == {"digest"} and "the file of this digest has" in result.reason
+
+
+REFUSES_A_TOY = {  # on this machine's processor, without sensors of a board
+    *(
+        "hardware",
+        "tokens",
+        "workload",
+        "model",
+        "drift",
+        "spread",
+        "ceiling",
+        "graph",
+        "board",
+        "sensors",
+        "bits",
+    ),
+}
 
 
 def test_genuine_command_output_is_rejected_only_for_toy_model_and_tier(
@@ -124,5 +143,5 @@ def test_genuine_command_output_is_rejected_only_for_toy_model_and_tier(
     given = GateInput(reports, (), known, digest, known.head, runtime_version())
     case = OfferedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, given)
     refused = {reason.partition(":")[0] for reason in refusals(case)}
-    assert refused <= {"hardware", "tokens", "workload", "model", "drift", "spread", "ceiling"}, refusals(case)
+    assert refused <= REFUSES_A_TOY, refusals(case)
     assert {"hardware", "tokens", "model", "drift"} <= refused

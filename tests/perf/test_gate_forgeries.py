@@ -22,6 +22,7 @@ from gate_evidence import (
     names_of,
     put,
     put_forward,
+    timed,
     validation,
 )
 
@@ -57,9 +58,8 @@ def every(*changes: Change) -> Change:
 
 def seconds(value: float, runs: int = 5, tokens: int = 128) -> Change:
     """Runs of that many seconds a token, with a summary that fits."""
-    made = [[value] * tokens for _ in range(runs)]
     return every(
-        put("results.0.measure.runs", made),
+        put("results.0.measure.runs", timed(value, runs, tokens)),
         put("results.0.measure.tokens_per_second", 1 / value if value else 0.0),
     )
 
@@ -117,7 +117,7 @@ FORGERIES: dict[str, tuple[str, Change]] = {
     # tokens and workload
     "tokens capped in one run of five": (
         "tokens",
-        put("results.0.measure.runs", [*[[1 / 150] * 128] * 4, [1 / 150] * 8]),
+        put("results.0.measure.runs", [*timed(1 / 150, 4), *timed(1 / 150, 1, 8, seed=1)]),
     ),
     "half of the tokens that were asked for": (
         "tokens",
@@ -203,13 +203,15 @@ FORGERIES: dict[str, tuple[str, Change]] = {
     "no sensor": ("drift", put("details.samples", [])),
     "two sensor samples": (
         "drift",
-        put("details.samples", [{"gpu_clock_mhz": 2350.0, "gpu_temperature_c": 60.0}] * 2),
+        put("details.samples", [{"gpu_clock_mhz": 2350.0, "gpu_temperature_c": 60.0, "power_w": 240.0}] * 2),
     ),
     "the median of one": ("spread", seconds(1 / 150, runs=1)),
     "the median of two": ("spread", seconds(1 / 150, runs=2)),
     "the fastest of runs far apart": (
         "spread",
-        put("results.0.measure.runs", [[1 / s] * 128 for s in (150, 120, 150, 110, 150)]),
+        put(
+            "results.0.measure.runs", [timed(1 / s, 1, seed=i)[0] for i, s in enumerate((150, 120, 150, 110, 151))]
+        ),
     ),
     # the summary
     "a summary that is better": ("samples", put("results.0.measure.tokens_per_second", 200.0)),
@@ -236,7 +238,8 @@ def test_unforged_reports_pass(tmp_path: Path) -> None:
 
 def test_at_least_fifty_forgeries_cover_every_rule() -> None:
     assert len(FORGERIES) >= 50
-    assert {rule for rule, _ in FORGERIES.values()} == set(RULES) - {"edited", "head"}, "those two are below"
+    elsewhere = {"edited", "head", "graph", "counts", "board", "sensors", "repeats", "order"}
+    assert {rule for rule, _ in FORGERIES.values()} == set(RULES) - elsewhere
 
 
 # --- JSON that is none ---

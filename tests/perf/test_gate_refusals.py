@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_evidence import CODE, bench_report, put_forward, validation, with_peer
+from gate_evidence import (
+    CODE,
+    NODES,
+    ago,
+    bench_report,
+    put_forward,
+    scattered,
+    timed,
+    validation,
+    with_peer,
+)
 
 from zinc_rt.cli.report import Result
 from zinc_rt.host.errors import InputError
@@ -18,6 +28,7 @@ from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile, collect
 from zinc_rt.perf.gate.verdict import GateReport, evaluate
 from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.refusals.rules import RULES
 from zinc_rt.perf.structure.lab import Lab
 
@@ -52,7 +63,7 @@ def runs(*seconds: float, tokens: int = 128) -> Spoil:
 
     def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
         measure = bench["results"][0]["measure"]
-        measure["runs"] = [[each] * tokens for each in seconds]
+        measure["runs"] = [timed(each, 1, tokens, seed)[0] for seed, each in enumerate(seconds)]
         measure["tokens_per_second"] = 1 / sorted(seconds)[len(seconds) // 2]
 
     return spoil
@@ -64,6 +75,11 @@ def samples(field: str, *values: float) -> Spoil:
             sample[field] = value
 
     return spoil
+
+
+def copies(bench: dict[str, Any]) -> None:
+    measure = bench["results"][0]["measure"]
+    measure["runs"] = [measure["runs"][0]] * len(measure["runs"])
 
 
 T = 1 / 150
@@ -83,7 +99,7 @@ ATTEMPTS: dict[str, tuple[Spoil, str]] = {
     "one run": (runs(T), "1 runs"),
     "another tier": (setting("device.tier", "t1"), "ran on t1"),
     "another tier's result": (setting("results.0.tier", "t_cpu"), "ran on t_cpu"),
-    "nodes left on the host": (setting("direct_compute_ops", 790), "790 of 812 nodes"),
+    "nodes left on the host": (setting("direct_compute_ops", 490), f"490 of {NODES} nodes"),
     "another number of slots": (setting("details.workload.slots", 4), "4 slots"),
     "a short context": (setting("ctx", 512), "context of 512"),
     "another model": (setting("model.digest", "cd" * 32), "another model"),
@@ -117,6 +133,12 @@ ATTEMPTS: dict[str, tuple[Spoil, str]] = {
         "not equal to the bit",
     ),
     "no logits compared": (of_validation(lambda v: v["results"].pop()), "layers or logits are missing"),
+    "one node": (setting("details.workload.nodes", 1), "1 nodes, the graph of"),
+    "an idle clock": (samples("gpu_clock_mhz", *[500.0] * 9), "500 MHz in the median"),
+    "another card's memory": (setting("device.memory_bytes", 16 << 30), "16 GiB of memory"),
+    "one run three times": (lambda bench, valid: copies(bench), "repeats tokens of run 0"),
+    "a prompt of another length": (setting("results.1.measure.prompt_tokens", 512), "prefill of 512 tokens"),
+    "an old report": (setting("started", "2020-01-01T00:00:00+00:00"), "days ago"),
     "bits of the other tier": (
         of_validation(lambda v: v["details"].update(devices={"t1": {}})),
         "t2 was not validated",
@@ -168,7 +190,10 @@ def against_report(ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]
 
 def test_peer_is_judged_by_lower_end_of_its_interval(tmp_path: Path) -> None:
     result = decided(put_forward(tmp_path, against_report(), validation()), "against-peer")
-    assert (result.status, round(result.measure["value"], 4)) == ("pass", 0.9375)
+    pairs = against_report()["results"][1]["measure"]["pairs"]
+    low = ratio_interval(*zip(*pairs, strict=True))[1]
+    assert (result.status, result.measure["value"]) == ("pass", pytest.approx(low))
+    assert low < 150 / 160
 
 
 @pytest.mark.parametrize(
@@ -193,7 +218,9 @@ def test_peer_not_run_alongside_ours_is_rejected(
 def test_short_prompt_is_not_accepted_as_prefill(prompt: int, status: str, tmp_path: Path) -> None:
     bench, valid = bench_report(), validation()
     bench["device"]["tier"] = "t1"
-    speed = {"tokens_per_second": 300.0, "prompt_tokens": prompt, "runs": [prompt / 300.0] * 5}
+    bench["details"]["workload"]["prompt_tokens"] = prompt
+    runs = scattered(prompt / 300.0)
+    speed = {"tokens_per_second": prompt / runs[2], "prompt_tokens": prompt, "runs": runs}
     bench["results"] = [{"id": "prefill", "tier": "t1", "measure": speed}]
     valid["details"]["devices"]["t1"] = valid["details"]["devices"].pop("t2")
     for each in valid["results"]:
@@ -247,7 +274,7 @@ def test_report_outside_history_is_rejected(tmp_path: Path) -> None:
 def test_report_changed_after_recording_is_rejected(tmp_path: Path) -> None:
     given = put_forward(tmp_path, bench_report(), validation())
     faster = bench_report()
-    faster["results"][0]["measure"] |= {"runs": [[1 / 300] * 128 for _ in range(5)], "tokens_per_second": 300.0}
+    faster["results"][0]["measure"] |= {"runs": timed(1 / 300), "tokens_per_second": 300.0}
     forged = replace(given, reports=[ReportFile(tmp_path / "0.json", faster), given.reports[1]])
     assert "changed after it was recorded" in decided(forged).reason
 
@@ -277,8 +304,8 @@ def test_edited_history_is_rejected(edit: str, tmp_path: Path) -> None:
 
 def test_latest_report_decides_instead_of_the_best(tmp_path: Path) -> None:
     slow = bench_report()
-    slow["started"] = "2026-11-21T10:00:00+00:00"
-    slow["results"][0]["measure"] |= {"runs": [[1 / 120] * 128 for _ in range(5)], "tokens_per_second": 120.0}
+    slow["started"] = ago(hours=1)
+    slow["results"][0]["measure"] |= {"runs": timed(1 / 120), "tokens_per_second": 120.0}
     result = decided(put_forward(tmp_path, bench_report(), slow, validation()))
     assert (result.status, round(result.measure["value"])) == ("fail", 120)
 

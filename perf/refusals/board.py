@@ -1,0 +1,211 @@
+"""Check a report's device against the board's row in zinc_rt/host/devices.yaml: name, chip, memory, PCI id, Linux,
+firmware, and the sensor samples under load.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from zinc_rt.doctor.chips import CHIPS
+from zinc_rt.doctor.read_machine import version
+from zinc_rt.host.devices import DeviceRow, devices
+from zinc_rt.host.facts import table as facts
+from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.perf.machine import EVERY_SECONDS
+from zinc_rt.probes.accept.sensors import LEAST_CLOCK_SHARE
+
+# Words of a device name that do not distinguish boards.
+GENERIC_WORDS = {"amd", "ati", "radeon", "graphics", "tm", "r"}
+MEMORY = (0.90, 1.005)  # of memory_gb in GiB: firmware reserves some of it
+BANDWIDTH = 0.03  # of the specified one: memory clocks are reported in whole MHz
+MOST_CLOCK = 1.15  # of clock_mhz: boards boost beyond the specification, in any one sample
+LEAST_POWER = 0.15  # of board_w, in the median under load
+MOST_POWER = 1.25  # of board_w: partner boards and raised limits
+JOULES_A_BYTE = 24e-12  # 3 pJ/bit, below any published figure of GDDR6 with its controller
+COLDEST_C = 10.0  # room
+DEGREES_A_WATT = 0.03  # of the chip's edge above the coolant, below any cooler's
+NEWEST_SERIES = 1  # major versions of Linux after the newest one in facts.yaml
+USER_QUEUES = ("t2",)  # tiers that need them
+MIN_SAMPLES = 3
+
+
+def row_of(case: OfferedReport) -> DeviceRow | None:
+    """Return the row of the board that a criterion names; None if devices.yaml has none."""
+    return find_row(case.criterion.hardware["device"])
+
+
+def find_row(name: str) -> DeviceRow | None:
+    return next((row for key, row in devices().items() if key.lower() == name.lower()), None)
+
+
+def is_named(name: str, board: str) -> bool:
+    """Return whether a device name is that of a board: its words, without vendor's words and a driver's remark in
+    brackets at the end. `board` is a key of devices.yaml, or part of a name for a board without a row.
+    """
+    words = _words(name)
+    row = find_row(board)
+    if row is None:
+        return set(_words(board)) <= set(words)
+    return set(_words(row.key)) <= set(words) <= set(_words(row.name))
+
+
+def _words(name: str) -> list[str]:
+    plain = re.sub(r"\s*\((?!tm\b|r\b)[^()]*\)\s*$", "", name.strip(), flags=re.IGNORECASE)
+    return [word for word in re.findall(r"[\w'+-]+", plain.lower()) if word not in GENERIC_WORDS]
+
+
+def board(case: OfferedReport) -> str | None:
+    """Require the board's own chip, memory and PCI id, and a Linux and firmware that can run the tier."""
+    row, device = row_of(case), case.evidence.device
+    if row is None:
+        return f"devices.yaml has no row for {case.criterion.hardware['device']}: its figures cannot be checked"
+    return _memory(row, device) or _pci(row, device) or _linux(case, row) or _firmware(case, row)
+
+
+def _memory(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
+    if "memory_bytes" in device:
+        gib = number(device["memory_bytes"], "device.memory_bytes") / 2**30
+        low, high = (share * row.memory_gb for share in MEMORY)
+        if not low <= gib <= high:
+            return f"{gib:.4g} GiB of memory, {row.name} has {row.memory_gb:g}"
+    gbps = number(device.get("memory_bytes_per_second"), "device.memory_bytes_per_second") / 1e9
+    if abs(gbps - row.memory_gbps) > BANDWIDTH * row.memory_gbps:
+        return f"a memory of {gbps:.4g} GB/s, {row.name} has {row.memory_gbps:g}"
+    return None
+
+
+def _pci(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
+    """Compare the PCI id; a report without one has a name that was derived from it."""
+    if "pci_id" not in device:
+        return None
+    known = {":".join(each.split(":")[:2]) for each in row.pci_ids}
+    if device["pci_id"] not in known:
+        return f"PCI id {device['pci_id'] or 'unknown'}, {row.name} is {' or '.join(sorted(known))}"
+    return None
+
+
+def _linux(case: OfferedReport, row: DeviceRow) -> str | None:
+    """Require a Linux that drives the chip, and one with user queues for a tier that submits to them."""
+    release, system = case.evidence.device.get("kernel"), case.evidence.details.get("host", {}).get("system", "")
+    if (machine := case.evidence.details.get("machine", {}).get("system", system)) != system:
+        return f"the report names two systems: {system} and {machine}"
+    running = version(str(release)) or ()
+    if len(running) < 2:
+        return f"Linux {release!r}, expected a release like 6.18.2"
+    if system.split() != ["Linux", release]:
+        return f"the device was driven by Linux {release}, the host runs {system or 'an unknown system'}"
+    newest = max(map(_numbers, facts()["kernel/release"].versions))
+    if running[0] > newest[0] + NEWEST_SERIES:
+        return f"Linux {release} does not exist: the newest known is {'.'.join(map(str, newest))}"
+    needs = {"drives this chip": _first_linux(row)}
+    if case.criterion.tier in USER_QUEUES:
+        offered = facts()["kernel/userq"].versions
+        needs["has user queues"] = min(_numbers(name) for name, has in offered.items() if has)
+    for what, first in needs.items():
+        if running[:2] < first[:2]:
+            return f"Linux {release}, the first that {what} is {'.'.join(map(str, first))}"
+    return None
+
+
+def _first_linux(row: DeviceRow) -> tuple[int, ...]:
+    known = [CHIPS[code] for each in row.pci_ids if (code := int(each.split(":")[1], 16)) in CHIPS]
+    return min((chip.linux for chip in known), default=(0, 0))
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.split(".") if part.isdecimal())
+
+
+def _firmware(case: OfferedReport, row: DeviceRow) -> str | None:
+    """Require readable firmware versions; for user queues, at least the board's minimum."""
+    text = str(case.evidence.device.get("firmware", ""))
+    versions = {name: int(value) for name, value in re.findall(r"\b([A-Z]+) (\d+)\b", text)}
+    if not any(versions.values()):
+        return f"firmware {text!r}, expected a version like MEC 3100"
+    if case.criterion.tier not in USER_QUEUES:
+        return None
+    for name, least in row.firmware_minimum.items():
+        if name in versions and versions[name] < least:
+            return f"firmware {name} {versions[name]}, user queues need {least}"
+    if row.firmware_minimum and not set(versions) & set(row.firmware_minimum):
+        return f"firmware {text!r} names none of {', '.join(row.firmware_minimum)}"
+    return None
+
+
+def sensors(case: OfferedReport) -> str | None:
+    """Require clocks, powers and temperatures that the board can have under this load, sampled during the run."""
+    row, samples = row_of(case), case.evidence.details.get("samples", [])
+    if row is None:
+        return None  # the rule `board` refuses it
+    return _sampled(case, samples) or _clocks(row, samples) or _powers(case, row, samples) or _heat(row, samples)
+
+
+def _values(samples: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    return [number(sample[name], name) for sample in samples if name in sample]
+
+
+def _sampled(case: OfferedReport, samples: Sequence[Mapping[str, Any]]) -> str | None:
+    """Require times of samples in order, no closer than the sampler takes them, within the report's wall time."""
+    times = _values(samples, "at_seconds")
+    if times and len(times) < len(samples):
+        return f"{len(samples) - len(times)} samples have no time"
+    if any(after - before < EVERY_SECONDS - 1e-3 for before, after in pairwise(times)):
+        return f"samples are out of order or less than {EVERY_SECONDS} s apart"
+    wall = number(case.evidence.report.get("wall_seconds"), "wall_seconds")
+    if times and not 0 <= times[0] <= times[-1] <= wall:
+        return f"samples from {times[0]:g} to {times[-1]:g} s, the report took {wall:g} s"
+    return None
+
+
+def _clocks(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
+    values = _values(samples, "gpu_clock_mhz")
+    if not values:
+        return "no sample of the clock"
+    least, most = LEAST_CLOCK_SHARE * row.clock_mhz, MOST_CLOCK * row.clock_mhz
+    if min(values) < 0 or max(values) > most:
+        worst = min(values) if min(values) < 0 else max(values)
+        return f"a clock of {worst:g} MHz, {row.name} reaches {row.clock_mhz:g}, at most {most:.0f} overclocked"
+    if statistics.median(values) < least:
+        return f"{statistics.median(values):g} MHz in the median, under load {row.name} has {least:.0f} or more"
+    return None
+
+
+def _powers(case: OfferedReport, row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
+    """Compare with the board's range and with the energy of reading the weights."""
+    values = _values(samples, "power_w")
+    if len(values) < MIN_SAMPLES:
+        return f"{len(values)} samples of power, expected {MIN_SAMPLES} or more"
+    if min(values) <= 0 or max(values) > MOST_POWER * row.board_w:
+        worst = min(values) if min(values) <= 0 else max(values)
+        return f"{worst:g} W, {row.name} takes at most {MOST_POWER * row.board_w:.0f}"
+    least = LEAST_POWER * row.board_w + JOULES_A_BYTE * _bytes_a_second(case)
+    if statistics.median(values) < least:
+        return f"{statistics.median(values):g} W in the median, this load takes {least:.0f} or more"
+    return None
+
+
+def _bytes_a_second(case: OfferedReport) -> float:
+    """Return the bytes of weights read in a second of decode, at least; 0.0 if the report has no decode."""
+    from zinc_rt.perf.gate.figures import speeds
+    from zinc_rt.perf.refusals.graph import weight_bytes
+
+    decoded = case.evidence.result("decode")
+    return statistics.median(speeds(decoded["measure"])) * weight_bytes(case) if decoded else 0.0
+
+
+def _heat(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
+    values, watts = _values(samples, "gpu_temperature_c"), _values(samples, "power_w")
+    if not values:
+        return "no sample of the temperature"
+    if row.junction_c and max(values) > row.junction_c:
+        return f"{max(values):g} °C, {row.name} stops at {row.junction_c:g}"
+    least = COLDEST_C + DEGREES_A_WATT * statistics.median(watts)
+    if statistics.median(values) < least:
+        return f"{statistics.median(values):g} °C at {statistics.median(watts):g} W, expected {least:.0f} or more"
+    if min(values) < COLDEST_C:
+        return f"a temperature of {min(values):g} °C"
+    return None

@@ -1,0 +1,129 @@
+"""Check a report's counts: nodes against the model's own graph, prompts and tokens against the workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zinc_rt.host.errors import ZincError
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.identity import bits_a_weight
+from zinc_rt.perf.gate.model_counts import ModelCounts, counts_of, counts_of_shape
+from zinc_rt.perf.gate.offered import OfferedReport, number
+
+SHAPE_NODES = 0.15  # of a class's nodes, where only its shape is known
+SHAPE_BYTES = 0.95  # of the bytes that a token of the class reads, at the same bits a weight
+LEAST = 1  # of every count in a workload; a run to warm up is the rule `workload`'s
+COUNTS = ("slots", "prompt_tokens", "tokens", "runs", "nodes")
+
+
+def counts_of_model(case: OfferedReport) -> tuple[ModelCounts | None, bool]:
+    """Return the counts of the model, and whether they are those of its file; (None, False) if neither a file nor
+    a shape of its class is known.
+    """
+    required, report = case.criterion.model, case.evidence.report
+    assert required is not None
+    ordering = str(report.get("ordering"))
+    arch, slots = case.criterion.hardware["arch"], case.criterion.slots
+    file = case.given.models.get(case.evidence.model_digests[0]) if case.evidence.model_digests else None
+    if file is not None and file.get("path"):
+        try:
+            gguf = read_gguf(Path(str(file["path"])))
+            ctx = int(number(report.get("ctx"), "ctx"))
+            return counts_of(gguf, arch=arch, ordering=ordering, ctx=ctx, slots=slots), True
+        except ZincError:
+            pass  # the file is gone since it was named: its class is left
+    if required.shape:
+        return counts_of_shape(required.shape, arch=arch, ordering=ordering, ctx=required.ctx, slots=slots), False
+    return None, False
+
+
+def graph(case: OfferedReport) -> str | None:
+    """Require the number of nodes that the model's own decode graph has, fused or not."""
+    required = case.criterion.model
+    assert required is not None
+    nodes = number(case.evidence.workload.get("nodes"), "workload.nodes")
+    for program in case.evidence.details.get("programs", []):
+        if program["nodes"] != program["of"]:
+            return f"{program['nodes']} of {program['of']} nodes of {program['graph']} ran on the tier"
+    counts, exact = counts_of_model(case)
+    if counts is None:
+        if nodes < required.layers:
+            return f"{nodes:g} nodes, {required.name} has {required.layers} layers"
+        return None
+    if exact:
+        if nodes not in counts.nodes:
+            known = " or ".join(map(str, counts.nodes))
+            return f"{nodes:g} nodes, the graph of this file has {known}"
+        return None
+    low, high = counts.nodes[0] * (1 - SHAPE_NODES), counts.nodes[-1] * (1 + SHAPE_NODES)
+    if not low <= nodes <= high:
+        return f"{nodes:g} nodes, the graph of {required.name} has {counts.nodes[0]} to {counts.nodes[-1]}"
+    return None
+
+
+def weight_bytes(case: OfferedReport) -> float:
+    """Return the bytes of weights that a token reads at least: those of the model's file, else of its class at the
+    bits of the report, else of the class's active weights.
+    """
+    required, model = case.criterion.model, case.evidence.report.get("model", {})
+    assert required is not None
+    bits = bits_a_weight(dict(model.get("weights", {})), int(model.get("parameters", 0)))
+    bits = max(required.bits_a_weight[0], bits)
+    counts, exact = counts_of_model(case)
+    if counts is None:
+        return required.active * bits / 8
+    if exact:
+        return float(counts.weight_bytes)
+    return SHAPE_BYTES * counts.weight_bytes * min(1.0, bits / counts.bits)
+
+
+def counts(case: OfferedReport) -> str | None:
+    """Require that runs, prompts and tokens are as many as the workload says, and fit the context."""
+    load, slots = case.evidence.workload, case.criterion.slots
+    for name in COUNTS:
+        value = load.get(name, LEAST)
+        if isinstance(value, bool) or not isinstance(value, int) or value < LEAST:
+            return f"workload.{name} is {value!r}, expected {LEAST} or more"
+    prompts, tokens = load.get("prompt_tokens", 0), load.get("tokens", 0)
+    ctx = number(case.evidence.report.get("ctx"), "ctx")
+    if prompts + tokens > ctx:
+        return f"{prompts} + {tokens} tokens do not fit the context of {ctx:g}"
+    for name in ("decode", "aggregate", "prefill", "ttft"):
+        result = case.evidence.result(name)
+        if result is None:
+            continue
+        measure = result["measure"]
+        each_prompt = name in ("prefill", "ttft")
+        expected = load.get("runs", 0) * (slots if each_prompt else 1)
+        if expected and len(measure["runs"]) != expected:
+            return f"{len(measure['runs'])} runs of {name}, the workload has {expected}"
+        if name == "prefill" and prompts and measure["prompt_tokens"] != prompts:
+            return f"prefill of {measure['prompt_tokens']} tokens, the workload has prompts of {prompts}"
+        if not each_prompt and measure.get("slots", 1) != load.get("slots", measure.get("slots", 1)):
+            return f"{measure.get('slots', 1)} slots in {name}, the workload has {load['slots']}"
+    return _first_tokens(case) or _drawn(case)
+
+
+def _first_tokens(case: OfferedReport) -> str | None:
+    """A first token comes after its prompt."""
+    prefill, first = case.evidence.result("prefill"), case.evidence.result("ttft")
+    if prefill is None or first is None:
+        return None
+    for place, (prompt, token) in enumerate(
+        zip(prefill["measure"]["runs"], first["measure"]["runs"], strict=False)
+    ):
+        if number(token, "a first token") < number(prompt, "a prompt"):
+            return f"run {place}: the first token after {token:g} s, its prompt took {prompt:g} s"
+    return None
+
+
+def _drawn(case: OfferedReport) -> str | None:
+    """Require as many tokens drawn as were timed."""
+    drawn = case.evidence.details.get("sampled")
+    decoded = case.evidence.result("decode" if case.criterion.slots == 1 else "aggregate")
+    if drawn is None or decoded is None:
+        return None
+    timed = decoded["measure"].get("slots", 1) * sum(len(run) for run in decoded["measure"]["runs"])
+    if number(drawn.get("device"), "sampled.device") != timed:
+        return f"{drawn.get('device')} tokens were drawn by the device, {timed} were timed"
+    return None

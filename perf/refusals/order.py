@@ -1,0 +1,61 @@
+"""Check the times of a report, its record and its validation against each other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from zinc_rt.perf.gate.offered import OfferedReport, moment, number
+from zinc_rt.perf.gate.report_files import ReportFile
+from zinc_rt.perf.refusals.numbers import SKEW, flat
+
+ROUNDING = timedelta(seconds=1)  # of a time in a report
+PROOF_AGE = timedelta(days=7)  # of a validation, when the speed was measured
+REPORT_AGE = timedelta(days=90)  # of a report, when it is offered: drivers and firmware change
+RUN_SLACK = 0.98  # of the seconds of a run: runs to warm up may be slightly faster
+
+
+def order(case: OfferedReport) -> str | None:
+    """Require that the seconds of all runs, those to warm up included, fit between start and record, and that the
+    report is recent.
+    """
+    started = moment(case.evidence.started, "started")
+    if started < datetime.now(UTC) - REPORT_AGE:
+        return f"it began at {case.evidence.started}, more than {REPORT_AGE.days} days ago"
+    needed = least_seconds(case)
+    wall = number(case.evidence.report.get("wall_seconds"), "wall_seconds")
+    if wall < needed:
+        return f"its runs and those to warm up take {needed:.4g} s, the report took {wall:.4g} s"
+    entry = case.given.history.entry(case.evidence.digest) if case.given.history is not None else None
+    if entry is not None and moment(entry.at, "recorded") + ROUNDING < started + timedelta(seconds=needed):
+        return f"it was recorded at {entry.at}, before its runs of {needed:.4g} s could end"
+    return None
+
+
+def least_seconds(case: OfferedReport) -> float:
+    """Return the seconds of all timed runs of a report and of its runs to warm up, at the same speed."""
+    timed, most = 0.0, 0.0
+    for name in ("decode", "aggregate", "prefill"):
+        result = case.evidence.result(name)
+        if result is not None:
+            runs = result["measure"]["runs"]
+            timed += sum(number(value, f"{name}: a run") for value in flat(runs))
+            most = max(most, len(runs))
+    runs_, warmup = case.evidence.workload.get("runs", most), case.evidence.workload.get("warmup", 0)
+    return timed * (1 + RUN_SLACK * number(warmup, "warmup") / max(1, number(runs_, "runs")))
+
+
+def not_before(case: OfferedReport, proof: ReportFile) -> str | None:
+    """Return why a validation did not end shortly before the speed was measured; None if it did."""
+    measured, proved = moment(case.evidence.started, "started"), moment(proof.started, "started")
+    wall = number(proof.report.get("wall_seconds"), "wall_seconds of the validation")
+    if wall <= 0:
+        return f"it took {wall:g} s"
+    ended = proved + timedelta(seconds=wall)
+    if ended > measured + ROUNDING:
+        return f"it ended at {ended.isoformat(timespec='seconds')}, after the speed's start: validate first"
+    if measured - proved > PROOF_AGE:
+        return f"it is from {proof.started}, more than {PROOF_AGE.days} days before the speed"
+    entry = case.given.history.entry(proof.digest) if case.given.history is not None else None
+    if entry is not None and moment(entry.at, "recorded") + SKEW < ended:
+        return f"it was recorded at {entry.at}, before it could end"
+    return None
