@@ -24,11 +24,12 @@ reports of zinc-rt perf bench on the named hardware, and CPU speeds from reports
 is refused, with the rule's name and reason, if it is from a simulated device, other code or another model, has an
 active clamp, fewer than 128 tokens, drifting clocks or no proof of bit-identity, or is not in the history as
 recorded. A history counts only with its head hash, which must be stored where the writer of the file has no write
-access.
+access, or with a head that one of --signers has signed.
 
 examples:
   zinc-rt perf gate --milestone M1
   zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --head HASH --models M.gguf
+  zinc-rt perf gate --milestone M1 --evidence runs/ --history history.jsonl --head head.json --signers ci/signers
   zinc-rt perf gate --milestone M1 --only one-submit
   zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl --head HASH
   zinc-rt perf gate --list
@@ -57,7 +58,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--head",
         default="",
         metavar="HASH",
-        help="hash of an entry that the history must contain, printed by bench or history",
+        help="hash of an entry that the history must contain, printed by bench or history; or a signed head's file",
+    )
+    given.add_argument(
+        "--signers", type=Path, metavar="FILE", help="allowed signers of the head: NAME KEYTYPE KEY, one a line"
     )
     given.add_argument(
         "--models",
@@ -126,7 +130,7 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
         statements,
         read(arguments.history) if arguments.history else None,
         arguments.model_digest,
-        arguments.head,
+        _head(arguments.head, arguments.signers),
         models=_files(arguments.models),
     )
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
@@ -151,6 +155,25 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
     names = ", ".join(each.id for each in requested) + (f", only {arguments.only}" if arguments.only else "")
     terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
     return report
+
+
+def _head(text: str, signers: Path | None) -> str:
+    """Return the hash of the noted head. Raise InputError for a file that no allowed signer signed, UsageError for a
+    hash where a signature is required.
+    """
+    from zinc_rt.host.errors import UsageError
+    from zinc_rt.perf.history.signed_head import read_head, verify
+
+    is_file = text.endswith(".json")
+    if is_file and signers is None:
+        raise UsageError(f"--head {text}: a signed head needs --signers FILE", next="--signers ci/signers")
+    if signers is None:
+        return text
+    if not is_file:
+        raise UsageError("--signers goes with the file of a signed head", next="--head F.json")
+    head = read_head(Path(text))
+    verify(head, signers)
+    return head.head
 
 
 def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:

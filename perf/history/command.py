@@ -17,6 +17,7 @@ HELP = "show recorded speeds, verify the chain, find regressions"
 EXAMPLES = """\
 Each line of a history contains the hash of the previous line. An edited, dropped or swapped line breaks the chain,
 and a gate then refuses the history. The head hash printed here, stored elsewhere, also detects a rewritten file.
+--sign signs the head with an SSH key, so that it may be stored anywhere and still proves what was recorded.
 Only figures of the same device, tier, model and workload are compared. A lasting drop by more than 3 % is a
 regression.
 
@@ -25,6 +26,7 @@ examples:
   zinc-rt perf history runs/history.jsonl --add validate.json
   zinc-rt perf history runs/history.jsonl --figure decode --plot decode.html
   zinc-rt perf history runs/history.jsonl --csv history.csv
+  zinc-rt perf history runs/history.jsonl --sign ~/.config/zinc-rt/nightly --signer gfx1201 --head-file head.json
 
 exit codes: 0 done, 1 a broken chain or a regression, 2 an unreadable file.
 """
@@ -58,16 +60,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write one row per entry, with figures and context as columns; needs pandas",
     )
 
+    signed = parser.add_argument_group("signed head")
+    signed.add_argument("--sign", type=Path, metavar="KEY", help="private SSH key to sign the head with")
+    signed.add_argument("--signer", default="", metavar="NAME", help="the key's name among the allowed signers")
+    signed.add_argument(
+        "--head-file", type=Path, metavar="F.json", help="file for the signed head (default: HISTORY.head.json)"
+    )
+
 
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
+    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.history.chain import append, figures_of, read
     from zinc_rt.perf.history.charts import write_plot
+    from zinc_rt.perf.history.signed_head import sign
     from zinc_rt.perf.history.trends import series_of, write_csv
 
-    paths = [str(path) for path in (arguments.plot, arguments.csv) if path]
+    if (arguments.head_file or arguments.signer) and not arguments.sign:
+        raise UsageError("--head-file and --signer go with --sign KEY")
+    paths = [str(path) for path in (arguments.plot, arguments.csv, arguments.head_file) if path]
     check_writable(*paths, report=arguments.json)
     out = output_stream(arguments)
     for evidence in collect(arguments.add)[0]:
@@ -105,6 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.csv:
         rows = write_csv(arguments.csv, known.entries, arguments.figure)
         terminal.show(f"wrote     {arguments.csv}, {rows} rows", out=out)
+    if arguments.sign:
+        path = arguments.head_file or arguments.history.with_name(f"{arguments.history.stem}.head.json")
+        sign(known, arguments.sign, arguments.signer).write(path)
+        terminal.show(f"signed    {path}", out=out)
     verdict = f"the chain is broken: {known.problem}" if known.problem else f"{len(known.entries)} entries"
     terminal.show(f"head      {known.head}", out=out)
     terminal.show(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", out=out)

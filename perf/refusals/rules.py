@@ -243,8 +243,16 @@ def _head(case: OfferedReport) -> str | None:
         return (
             "the history's head was not recorded: --head HASH, from where zinc-rt perf bench or history printed it"
         )
-    if history is not None and head not in [entry.hash for entry in history.entries]:
+    if history is None:
+        return None
+    noted = next((entry for entry in history.entries if entry.hash == head), None)
+    if noted is None:
         return f"edited history: it does not contain the recorded head {head[:12]}"
+    entry = history.entry(case.evidence.digest)
+    if entry is not None and entry.sequence > noted.sequence:
+        return (
+            f"it is entry {entry.sequence}, recorded after the head {head[:12]}, which is entry {noted.sequence}"
+        )
     return None
 
 
