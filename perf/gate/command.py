@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--head",
         default="",
         metavar="HASH",
-        help="hash of an entry that the history must contain, printed by bench or history; or a signed head's file",
+        help="hash of an entry that the history must contain, printed by bench or history; or a signed head file",
     )
     given.add_argument(
         "--signers", type=Path, metavar="FILE", help="allowed signers of the head: NAME KEYTYPE KEY, one a line"
@@ -158,8 +158,8 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
 
 
 def _head(text: str, signers: Path | None) -> str:
-    """Return the hash of the noted head. Raise InputError for a file that no allowed signer signed, UsageError for a
-    hash where a signature is required.
+    """Return the hash of the noted head. Raise InputError for a file that no allowed signer signed, UsageError for
+    a hash where a signature is required.
     """
     from zinc_rt.host.errors import UsageError
     from zinc_rt.perf.history.signed_head import read_head, verify

@@ -80,7 +80,7 @@ def read_head(path: Path) -> SignedHead:
 
 
 def verify(head: SignedHead, signers: Path) -> None:
-    """Verify the signature. Raise InputError if it is not one of the named signer in the file of allowed signers."""
+    """Verify the signature. Raise InputError if it is not that of an allowed signer of this name."""
     if not signers.is_file():
         raise InputError(f"{signers}: no such file", next="one NAME KEYTYPE KEY a line: ssh-keygen(1)")
     with tempfile.TemporaryDirectory(prefix="zinc-rt-head-") as folder:
