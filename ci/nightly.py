@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+from nightly_card import Card
 from nightly_judge import ChipExpectations, UnusableExpectations, judge, load, summary
 from nightly_stages import (
     FLAKES,
@@ -88,6 +89,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models whose speeds are measured"
     )
+    parser.add_argument(
+        "--require", metavar="A,B", help="stages that may not be skipped, such as lavapipe where its driver is"
+    )
+    parser.add_argument(
+        "--recover", default="", metavar="CMD", help="command that resets a hung card; it is tried once a hang"
+    )
     parser.add_argument("--quick", action="store_true", help="run a part of each stage, to test the set-up")
     return parser
 
@@ -97,6 +104,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         expected = load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
         stages = select_stages(arguments.stages)
+        required = tuple(stage.name for stage in select_stages(arguments.require)) if arguments.require else ()
         models = existing_models(arguments.model)
     except (UnusableExpectations, ValueError) as error:
         print(f"nightly: {error}", file=sys.stderr)
@@ -107,12 +115,13 @@ def main(argv: list[str] | None = None) -> int:
         return 77
     folder = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models)
+    night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models, required)
     with lock_folder(folder) as free:
         if not free:
             print(f"nightly: another run is using {folder}", file=sys.stderr)
             return 2
-        return run(night, stages, expected, fresh=arguments.fresh, store=arguments.store)
+        card = Card(night, arguments.recover) if arguments.device != "sim" and not no_gpu() else None
+        return run(night, stages, expected, fresh=arguments.fresh, store=arguments.store, card=card)
 
 
 def existing_models(models: list[Path]) -> tuple[Path, ...]:
@@ -166,17 +175,20 @@ def run(
     *,
     fresh: bool,
     store: Path | None = None,
+    card: Card | None = None,
 ) -> int:
     key = key_of(night, stages, expected)
     begin(night, key, fresh=fresh)
     lost = lost_head(night)
     rows = []
+    if card is not None:
+        card.check("the start")
     for stage in stages:
         state = read_state(night.of(stage.name))
         if state.get("key") == key and state.get("status") == "done":
             print(f"{stage.name:<9} is already finished", flush=True)
         else:
-            state = run_stage(night, stage, key)
+            state = run_stage(night, stage, key, card)
         rows.append(judge(night, stage, state, expected))
         write(night.folder / "summary.json", summary(night, rows, expected, finished=False))
     whole = summary(night, rows, expected, finished=True, lost=lost)
@@ -244,8 +256,10 @@ def lost_head(night: Night) -> str:
 # --- running a stage: each command in a process group that ends with its time or with this run ---
 
 
-def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
-    """Run every command of the stage in order, regardless of earlier failures."""
+def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = None) -> dict[str, Any]:
+    """Run every command of the stage in order, regardless of earlier failures. A stage that uses a hung card does
+    not run; after one that ran, the card is checked.
+    """
     folder = night.of(stage.name)
     shutil.rmtree(folder, ignore_errors=True)  # a partial stage does not count
     folder.mkdir(parents=True)
@@ -256,13 +270,16 @@ def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
         "started": now(),
         "commands": [],
     }
-    state["why_not"] = stage.why_not(night)
+    uses = card if stage.card else None
+    state["why_not"] = (uses.hung if uses is not None else "") or stage.why_not(night)
     write(folder / STATE, state)
     end = time.monotonic() + 60 * minutes(stage, night)
     start = time.monotonic()
     for command in [] if state["why_not"] else stage.commands(night):
         state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
         write(folder / STATE, state)
+    if uses is not None and state["commands"]:
+        state["card"] = uses.check(f"stage {stage.name}")
     state |= {"status": "done", "seconds": round(time.monotonic() - start, 1)}
     write(folder / STATE, state)
     return state

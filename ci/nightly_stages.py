@@ -134,7 +134,7 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
 @dataclass(frozen=True)
 class Night:
     """The parameters of a run. `device` is as for every command; `folder` has one subfolder per stage. `models`
-    are the named ones, in addition to the embedded ones.
+    are the named ones, in addition to the embedded ones. `required` are stages that may not be skipped.
     """
 
     device: str
@@ -142,6 +142,7 @@ class Night:
     corpus: Path
     quick: bool = False
     models: tuple[Path, ...] = ()
+    required: tuple[str, ...] = ()
 
     @property
     def speeds(self) -> list[Speed]:
@@ -181,12 +182,13 @@ class StageCommand:
 
 @dataclass(frozen=True)
 class NightlyStage:
-    """One stage. If `commands` is empty, `why_not` is the reason."""
+    """One stage. If `commands` is empty, `why_not` is the reason. `card`: it uses the card of the night."""
 
     name: str
     commands: Callable[[Night], list[StageCommand]]
     why_not: Callable[[Night], str]
     minutes: float
+    card: bool = True
 
 
 def zinc(*words: str | Path) -> list[str]:
@@ -431,10 +433,10 @@ STAGES = (
     NightlyStage("probes", probes, missing_commands("pm4-test"), 4),
     NightlyStage("validate", validate, missing_commands("validate"), 4),
     NightlyStage("serving", serving, missing_commands("sched-test", "validate"), 4),
-    NightlyStage("clients", other_clients, without_clients, 4),
-    NightlyStage("lavapipe", lavapipe, without_device(software=True), 2),
+    NightlyStage("clients", other_clients, without_clients, 4, card=False),
+    NightlyStage("lavapipe", lavapipe, without_device(software=True), 2, card=False),
     NightlyStage("vulkan", vulkan_gpus, without_device(software=False), 1),
-    NightlyStage("radv", radv, missing_commands("validate"), 4),
+    NightlyStage("radv", radv, missing_commands("validate"), 4, card=False),
     NightlyStage("replay", replay, missing_commands("replay", "trace"), 3),
     NightlyStage("perf", perf, missing_commands("perf"), 4),
     NightlyStage("gates", gates, missing_commands("perf"), 6),

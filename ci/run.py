@@ -13,6 +13,9 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
                   installs only the extra `docs`, into .venv-docs
   sbom [FILE]     write the software bill of materials as CycloneDX JSON (ci/sbom.py)
   nightly [...]   probes, validation, replay, speed and gates, resumable (ci/nightly.py --help)
+  nightly-step S  one step of the nightly workflow: restore, run, publish, summary, issue (--help)
+  workflow W JOB  run a job of .github/workflows/W.yml here, without GitHub (--help)
+  lavapipe-driver install the Vulkan driver lavapipe on Debian or Ubuntu, if none in software is there
   clients [NAME]  run third-party clients against a server, each in its own environment (--help)
   differential    run programs on our simulator and on rocjitsu, if that is installed (--help)
   faults [NAME]   plant faults in a copy of the tree and score the diagnoses (--help)
@@ -45,6 +48,7 @@ BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # the P
 OURS = "made-by = ci/run.py"  # in pyvenv.cfg, where unknown keys are ignored
 
 
+SCRIPTS = {"nightly-step": "nightly_steps.py", "workflow": "workflow.py", "lavapipe-driver": "lavapipe_driver.py"}
 PIP_FAILED = (
     "pip could not install the dependencies; see its messages above. If the package index was out of reach, run "
     "the same command again later."
@@ -203,6 +207,13 @@ def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str
         return [[str(PYTHON), str(ROOT / "ci" / "sbom.py"), *arguments]]
     if name == "nightly":
         return [[str(PYTHON), str(ROOT / "ci" / "nightly.py"), *arguments]]
+    scripts = {
+        "nightly-step": "nightly_steps.py",
+        "workflow": "workflow.py",
+        "lavapipe-driver": "lavapipe_driver.py",
+    }
+    if name in scripts:
+        return [[str(PYTHON), str(ROOT / "ci" / scripts[name]), *arguments]]
     if name == "clients":
         return [[str(PYTHON), str(ROOT / "ci" / "clients.py"), *arguments]]
     if name == "compiled":

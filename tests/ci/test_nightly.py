@@ -55,6 +55,10 @@ def stage(name, how, wait):
 nightly.STAGES = tuple(stage(*row) for row in {rows!r})
 nightly.key_of = lambda night, stages, expected: "one key"
 nightly.has = lambda *names: list(names)
+if {card!r}:
+    import nightly_card
+    nightly_card.check_command = lambda night: ["sh", {card!r}]
+    nightly.no_gpu = lambda: False
 sys.exit(nightly.main(["--out", {out!r}, "--expect", {expect!r}, *sys.argv[1:]]))
 """
 
@@ -71,14 +75,14 @@ class Nightly:
         (folder / "work.py").write_text(WORK)
 
     def start(
-        self, *how: str, wait: float = 0.0, minutes: float = 1.0, extra: tuple[str, ...] = ()
+        self, *how: str, wait: float = 0.0, minutes: float = 1.0, card: str = "", extra: tuple[str, ...] = ()
     ) -> subprocess.Popen[str]:
         rows = [(name, item, str(wait)) for name, item in zip(("first", "second", "third"), how, strict=True)]
         driver = self.folder / "driver.py"
         driver.write_text(
             DRIVER.format(
                 ci=str(CI), work=str(self.folder / "work.py"), rows=rows, out=str(self.out),
-                expect=str(self.expected), minutes=minutes,
+                expect=str(self.expected), minutes=minutes, card=card,
             )
         )  # fmt: skip
         environment = {**os.environ, "NIGHT_COUNT": str(self.count)}
@@ -155,12 +159,12 @@ def test_stage_exceeding_its_timeout_is_stopped_and_next_stage_runs(nightly: Nig
 
 
 @pytest.mark.rest
-def test_unexpected_pass_is_reported(nightly: Nightly) -> None:
+def test_expectation_that_allows_what_passes_is_a_failure(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["may"]["fail"] = {"first/one": "issue 12"}
     nightly.expected.write_text(yaml.safe_dump(expected))
     code, output = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "fixed: first/one passes" in output
+    assert code == 1 and "first/one passes, and expected.yaml allows fail: remove the row" in output
     assert nightly.run("fail", "pass", "pass", extra=("--fresh",))[0] == 1, "a stage that passed nothing at all"
 
 
@@ -369,11 +373,39 @@ def test_history_missing_the_previous_head_fails(nightly: Nightly) -> None:
     assert nightly.summary()["history_lost"] == "ab" * 32
 
 
+@pytest.mark.parametrize("recovers", [True, False, None])
+def test_hung_card_is_recovered_or_its_stages_are_skipped_with_the_reason(
+    nightly: Nightly, *, recovers: bool | None
+) -> None:
+    """The card hangs in the second stage. `recovers`: the command does it, or not; None: there is no command."""
+    card, hung = nightly.folder / "card.sh", nightly.folder / "hung"
+    card.write_text(f"grep -q second {nightly.count} && test ! -e {hung} && echo no fence && exit 1\nexit 0\n")
+    command = ["--recover", f"touch {hung}" if recovers else "true"] if recovers is not None else []
+    code, said = nightly.run("pass", "pass", "pass", card=str(card), extra=("--device", "hw", *command))
+    assert code == 1 and "the card does not answer after stage second: exit 1: no fence" in said
+    rows = nightly.summary()["stages"]
+    assert isinstance(rows, list) and [row["status"] for row in rows[:2]] == ["PASS", "FAIL"]
+    if recovers:
+        assert rows[2]["status"] == "PASS" and "recovered with `touch" in said
+    else:
+        assert nightly.ran == ["first", "second"] and "the card does not answer" in rows[2]["why_not"]
+        assert ("did not recover with `true`" if recovers is False else "no --recover command is set") in said
+
+
+def test_required_stage_may_not_be_skipped(nightly: Nightly) -> None:
+    expected = json.loads(json.dumps(EXPECTED))
+    expected["stages"]["second"]["required"] = False
+    nightly.expected.write_text(yaml.safe_dump(expected))
+    assert nightly.run("pass", "absent", "pass")[0] == 0
+    code, said = nightly.run("pass", "absent", "pass", extra=("--require", "second"))
+    assert code == 1 and "zinc-rt second is not built" in said
+
+
 def test_workflow_runs_existing_commands() -> None:
     text = (CI.parent / ".github" / "workflows" / "nightly.yml").read_text()
     workflow = yaml.safe_load(text)
     assert set(workflow["jobs"]) == {"simulator", "tests", "hardware"}
-    assert "nightly --device sim" in text and "self-hosted" in text
+    assert "nightly-step run" in text and "self-hosted" in text
     uploads = [
         step for job in workflow["jobs"].values() for step in job["steps"] if "artifact" in step.get("uses", "")
     ]
