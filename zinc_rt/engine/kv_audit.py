@@ -7,11 +7,12 @@ page-table entry, a record of a previous request or a flipped bit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from zinc_rt.engine.model_runner import ModelRunner
-from zinc_rt.ir.slot_record import check_words
+from zinc_rt.ir.slot_record import SlotFlag, check_words
 from zinc_rt.sched.kv.kv_cache import UNSET
 from zinc_rt.sched.scheduler import Scheduler
 
@@ -21,6 +22,11 @@ AUDITED = (
     "min_p", "seed", "choice", "repetition", "presence", "frequency", "penalty_row", "bias_row", "bias_count",
     "logprobs", "stop_count", "min_tokens", "flags",
 )  # fmt: skip
+
+
+def _audited(name: str, record: Any) -> Any:
+    """Return a field without backpressure: a slot that is paused has no rows, so its record is not sent."""
+    return int(record[name]) & ~SlotFlag.BACKPRESSURE if name == "flags" else record[name]
 
 
 def kv_audit(scheduler: Scheduler, runner: ModelRunner) -> list[str]:
@@ -63,7 +69,7 @@ def _records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
                 "it was stored"
             )
         elif request is not None and slot not in scheduler.slots.bound:
-            names = [name for name in AUDITED if here[name] != mine[name]]
+            names = [name for name in AUDITED if _audited(name, here) != _audited(name, mine)]
             if names:
                 text = f"{names[0]} {here[names[0]]}, the host {mine[names[0]]}"
                 yield f"slot {slot}, request {request.number}: the device's record has {text}"
