@@ -73,7 +73,7 @@ def now() -> str:
 @dataclass(frozen=True, order=True)
 class Speed:
     """One run of zinc-rt perf bench. `beside` is another program, run alternately. `shows` are the criteria it is
-    for.
+    for; `requests`: one of them is measured through the scheduler.
     """
 
     model: Path
@@ -82,6 +82,7 @@ class Speed:
     beside: bool
     ctx: int
     shows: tuple[str, ...]
+    requests: bool = False
 
     @property
     def name(self) -> str:
@@ -93,6 +94,7 @@ class Speed:
         """Return the arguments of `zinc-rt perf bench`."""
         argv = ["--model", str(self.model), "--tier", self.tier, "--ctx", str(self.ctx)]
         argv += ["--slots", str(self.slots)] if self.slots > 1 else []
+        argv += ["--requests"] if self.requests else []
         if self.beside:
             argv += ["--vs", f"{PEER} -m {self.model} -p 0 -n 128 -r 1 -o json"]
         return argv
@@ -112,12 +114,13 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
     """
     from zinc_rt.backends import registry
     from zinc_rt.perf.gate.figures import FIGURES
-    from zinc_rt.perf.gate.milestones import milestones
+    from zinc_rt.perf.gate.milestones import REQUESTS, milestones
     from zinc_rt.perf.refusals.model import other_class
 
     shown_by: dict[tuple[Path, str, int, bool], list[str]] = {}
     ctx: dict[tuple[Path, str, int, bool], int] = {}
-    for criterion in (criterion for milestone in milestones() for criterion in milestone.criteria):
+    criteria = [criterion for milestone in milestones() for criterion in milestone.criteria]
+    for criterion in criteria:
         required = criterion.model
         if required is None or criterion.measure not in FIGURES or not registry.spec(criterion.tier).built:
             continue
@@ -128,7 +131,11 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
             key = (model, criterion.tier, criterion.slots, beside)
             shown_by.setdefault(key, []).append(criterion.name)
             ctx[key] = max(ctx.get(key, 0), required.ctx)
-    return [Speed(*key, ctx[key], tuple(names)) for key, names in sorted(shown_by.items())]
+    rows = []
+    for key, names in sorted(shown_by.items()):
+        requests = any(each.measure in REQUESTS for each in criteria if each.name in names)
+        rows.append(Speed(*key, ctx[key], tuple(names), requests))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -247,7 +254,7 @@ def logs(night: Night) -> list[Path]:
 def serving(night: Night) -> list[StageCommand]:
     """Run the scheduler in virtual time, without a device, and mixes of requests on every tier."""
     folder = night.of("serving")
-    workloads = ["--workload", "chat", "--steps", "2000"] if night.quick else []
+    workloads = ["--workload", "interactive"] if night.quick else []
     commands = [StageCommand("sched-test", zinc("sched-test", *workloads, "--json", folder / "sched-test.json"))]
     tiers = "t_cpu" if night.quick else "t1,t2,t_cpu"
     for model in MODELS[:1] if night.quick else MODELS:

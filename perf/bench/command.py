@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -29,6 +30,7 @@ examples:
   zinc-rt perf bench --model M.gguf
   zinc-rt perf bench --model M.gguf --tier t2 --json runs/t2.json --history runs/history.jsonl
   zinc-rt perf bench --model M.gguf --tier t_cpu --slots 1,16
+  zinc-rt perf bench --model M.gguf --tier t2 --slots 16 --requests
   zinc-rt perf bench --model M.gguf --vs 'llama-bench -m M.gguf -p 0 -n 128 -r 1 -o json'
   zinc-rt perf bench --model M.gguf --device sim --tier t1 --prompt-tokens 8 --tokens 8 --runs 3
 
@@ -53,6 +55,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=(1,),
         metavar="N,M",
         help="sequences that decode together (default 1); several numbers: also their ratios",
+    )
+    load.add_argument(
+        "--requests",
+        action="store_true",
+        help="also measure requests through the scheduler: first token of a cached prompt and from idle, fairness",
     )
     load.add_argument("--warmup", type=int, default=1, metavar="N", help="warm-up runs (default 1)")
     load.add_argument("--runs", type=int, default=5, metavar="N", help="measured runs (default 5)")
@@ -83,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.engine.devices import non_gpu_reason
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
+    from zinc_rt.perf.bench.requests import measure_requests, request_results
     from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
     from zinc_rt.perf.bench.versus import runner
     from zinc_rt.perf.history.chain import figures_of, record
@@ -95,12 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
     several = len(arguments.slots) > 1
     if several and arguments.runs < 2:
         raise UsageError("several numbers of slots need --runs 2 or more: a ratio needs a spread")
-    if several and (theirs is not None or arguments.history):
-        raise UsageError(
-            "--vs and --history accept only one number of slots", next=f"--slots {arguments.slots[0]}"
-        )
-    argument = (arguments.prompt_tokens, arguments.tokens)
-    loads = [BenchWorkload(*argument, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
+    if several and (theirs is not None or arguments.history or arguments.requests):
+        one = f"--slots {arguments.slots[0]}"
+        raise UsageError("--vs, --history and --requests need one number of slots", next=one)
+    lengths = (arguments.prompt_tokens, arguments.tokens)
+    loads = [BenchWorkload(*lengths, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
     load = loads[0]
     if theirs is not None and load.runs < 2:
         raise UsageError("--vs needs --runs 2 or more: a ratio needs a spread")
@@ -123,6 +130,9 @@ def run(arguments: argparse.Namespace) -> int:
         }
         _measure(engine, report, sampler, theirs, loads, arguments.vs)
         report.details["workload"]["nodes"] = nodes_of(engine)
+        if arguments.requests:
+            timed = measure_requests(engine, load, sampler)
+            report.results += request_results(timed, load, engine.backend.spec.tier)
         describe_executed(report, engine, _draw_counts(report))
         report.details["samples"] = sampler.samples
         findings = findings_of(engine.backend)
@@ -185,9 +195,7 @@ def _draw_counts(report: Report) -> DrawCounts:
     """
     from zinc_rt.cli.describe import DrawCounts
 
-    measures = [
-        result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure
-    ]
+    measures = [result.measure for result in report.results if result.id in ("decode", "aggregate")]
     device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in measures)
     return DrawCounts(device=device, host=sum(measure["slots"] * len(measure["runs"]) for measure in measures))
 
@@ -211,7 +219,7 @@ def _show(report: Report, out: TextIO) -> None:
         out=out,
     )
     for result in report.results:
-        terminal.show(f"  {result.id:<13}{_line(result.id, result.measure)}", out=out)
+        terminal.show(f"  {result.id:<15}{_line(result.id, result.measure)}", out=out)
     predicted = report.details["predicted"]
     if "reason" not in predicted and load["slots"] == 1 and device["tier"] != registry.ORACLE:
         likely, low, high = (
@@ -224,6 +232,14 @@ def _show(report: Report, out: TextIO) -> None:
         )
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
+
+
+REQUEST_LINES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "ttft_warm": lambda m: f"{m['seconds']:.4f} s, {min(m['cached'])} of {m['prompt_tokens']} tokens cached",
+    "idle_to_stream": lambda m: f"{1e6 * m['seconds']:.0f} µs more than a later token",
+    "fairness": lambda m: f"p99 gap {m['p99_over_p50']:.2f} times its p50, {m['others']} batch requests",
+    "endurance": lambda m: f"{m['tokens']:g} tokens a host step",
+}
 
 
 def _slots(counts: int | list[int]) -> str:
@@ -240,6 +256,8 @@ def _line(name: str, measure: dict[str, Any]) -> str:
         return f"{measure['ratio']:.3f} of the other's speed, {low:.3f} to {high:.3f}"
     if name == "power":
         return f"{measure['watts']:.0f} W"
+    if name in REQUEST_LINES:
+        return REQUEST_LINES[name](measure)
     spread = f"spread {measure['spread']:.1%}"
     if name == "ttft":
         return f"{measure['seconds']:.4f} s, {spread}"

@@ -44,6 +44,16 @@ def _low(measure: Measure) -> float:
     return ratio_interval(ours, theirs)[1]
 
 
+def _added_by_idling(measure: Measure) -> float:
+    """Return the seconds that a first token takes longer on an idle device than a later token."""
+    return statistics.median(_runs(measure)) - statistics.median(measure["steady"])
+
+
+def _gap_ratio(measure: Measure) -> float:
+    gaps = [float(value) for run in measure["runs"] for value in run]
+    return percentile(gaps, 0.99) / percentile(gaps, 0.50)
+
+
 FIGURES: Mapping[str, CriterionFigure] = {
     "decode": CriterionFigure({"tokens_per_second": lambda m: statistics.median(speeds(m))}, speeds),
     "aggregate": CriterionFigure({"tokens_per_second": lambda m: statistics.median(speeds(m))}, speeds),
@@ -51,11 +61,22 @@ FIGURES: Mapping[str, CriterionFigure] = {
         {"tokens_per_second": lambda m: statistics.median(prompt_speeds(m))}, prompt_speeds
     ),
     "ttft": CriterionFigure({"seconds": lambda m: statistics.median(_runs(m))}, _runs),
+    "ttft_warm": CriterionFigure({"seconds": lambda m: statistics.median(_runs(m))}, _runs),
+    "idle_to_stream": CriterionFigure({"seconds": _added_by_idling}, lambda m: None),
+    "fairness": CriterionFigure({"p99_over_p50": _gap_ratio}, lambda m: None),
+    "endurance": CriterionFigure({"tokens": lambda m: min(_runs(m))}, lambda m: None),
     "power": CriterionFigure({"watts": lambda m: statistics.fmean(_runs(m))}, lambda m: None),
     "against": CriterionFigure({"ratio_low": _low}, lambda m: [ours / theirs for ours, theirs in m["pairs"]]),
 }
 
 
+# The figure of each result of zinc-rt perf bench --requests.
+REQUEST_FIGURES: Mapping[str, str] = {
+    "ttft_warm": "seconds",
+    "idle_to_stream": "seconds",
+    "fairness": "p99_over_p50",
+    "endurance": "tokens",
+}
 # Of a report of zinc-rt perf native, whatever the result: one program's samples, or two programs' in turns.
 TIMED: Mapping[str, Callable[[Measure], float]] = {
     "ratio": lambda m: ratio(m["runs"], m["theirs"]),

@@ -17,6 +17,7 @@ from zinc_rt.host.files import load_yaml
 FILE = Path(__file__).resolve().parent / "milestones.yaml"
 SCHEMA = "zinc-rt-milestones/2"
 Kind = Literal["structural", "measured", "timed", "manual"]
+REQUESTS = ("ttft_warm", "idle_to_stream", "fairness", "endurance")  # results of perf bench --requests
 RANGES = ("architectures", "parameters", "bits_a_weight")  # lists in the file
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
@@ -99,7 +100,8 @@ class Criterion:
         if self.type == "measured":
             slots = f" --slots {self.slots}" if self.slots > 1 else ""
             against = " --vs 'llama-bench ...'" if self.measure == "against" else ""
-            return f"zinc-rt perf bench --model M.gguf --tier {self.tier}{slots}{against} --json F.json"
+            requests = " --requests" if self.measure in REQUESTS else ""
+            return f"zinc-rt perf bench --model M.gguf --tier {self.tier}{slots}{against}{requests} --json F.json"
         if self.type == "timed":
             return "zinc-rt perf native --json F.json --history H.jsonl"
         return "a statement: docs/perf.md says what it holds"

@@ -69,8 +69,12 @@ HEADLINES = {
     "ttft": "seconds",
     "power": "watts",
     "against": "ratio",
+    "ttft_warm": "seconds",
+    "idle_to_stream": "seconds",
+    "fairness": "p99_over_p50",
+    "endurance": "tokens",
 }
-LOWER_IS_BETTER = ("ttft", "power")
+LOWER_IS_BETTER = ("ttft", "power", "ttft_warm", "idle_to_stream", "fairness")
 
 
 def figures_of(report: Mapping[str, Any]) -> dict[str, float]:

@@ -8,10 +8,11 @@ from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.identity import bits_a_weight
 from zinc_rt.perf.gate.model_counts import ModelCounts, counts_of, counts_of_shape
-from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, number
 
 SHAPE_NODES = 0.15  # of a class's nodes, where only its shape is known
 SHAPE_BYTES = 0.95  # of the bytes that a token of the class reads, at the same bits a weight
+CACHED_SHARE = 0.75  # of a warm prompt: its last page is computed
 LEAST = 1  # of every count in a workload; a run to warm up is the rule `workload`'s
 COUNTS = ("slots", "prompt_tokens", "tokens", "runs", "nodes")
 
@@ -101,7 +102,7 @@ def counts(case: OfferedReport) -> str | None:
             return f"prefill of {measure['prompt_tokens']} tokens, the workload has prompts of {prompts}"
         if not each_prompt and measure.get("slots", 1) != load.get("slots", measure.get("slots", 1)):
             return f"{measure.get('slots', 1)} slots in {name}, the workload has {load['slots']}"
-    return _first_tokens(case) or _drawn(case)
+    return _first_tokens(case) or _drawn(case) or _requests(case)
 
 
 def _first_tokens(case: OfferedReport) -> str | None:
@@ -114,6 +115,24 @@ def _first_tokens(case: OfferedReport) -> str | None:
     ):
         if number(token, "a first token") < number(prompt, "a prompt"):
             return f"run {place}: the first token after {token:g} s, its prompt took {prompt:g} s"
+    return None
+
+
+def _requests(case: OfferedReport) -> str | None:
+    """Require a prompt from the cache, enough gaps of the stream, and other requests for all slots."""
+    measure, name = case.result.get("measure", {}), case.criterion.measure
+    if name == "ttft_warm":
+        least = CACHED_SHARE * case.evidence.workload.get("prompt_tokens", measure["prompt_tokens"])
+        cached = [number(value, "cached") for value in measure["cached"]]
+        if len(cached) != len(measure["runs"]) or min(cached) < least:
+            return f"{min(cached, default=0):g} prompt tokens were cached, expected {least:g} or more in every run"
+    if name == "fairness":
+        if min(map(len, measure["runs"])) < MIN_TOKENS - 1:
+            return f"{min(map(len, measure['runs']))} gaps in a run, expected {MIN_TOKENS - 1} or more"
+        if number(measure["others"], "others") < case.criterion.slots:
+            return f"{measure['others']} other requests for {case.criterion.slots} slots"
+    if name == "idle_to_stream" and min(map(float, measure["steady"])) <= 0:
+        return "a later token in no time"
     return None
 
 

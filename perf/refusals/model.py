@@ -73,7 +73,7 @@ def ceiling(case: OfferedReport) -> str | None:
     """Reject a speed beyond the card's memory bandwidth: invalid seconds, or another card's."""
     required, row = case.criterion.model, FIGURES.get(case.criterion.measure)
     assert required is not None
-    if row is None or case.criterion.measure == "power":
+    if row is None or case.criterion.measure in ("power", "fairness", "endurance", "idle_to_stream"):
         return None
     device = find_row(case.criterion.hardware["device"])
     if device is None:
@@ -81,7 +81,7 @@ def ceiling(case: OfferedReport) -> str | None:
     maximum = CACHED * device.memory_gbps * 1e9 / weight_bytes(case)  # weights read once, in passes a second
     measure = case.result["measure"]
     runs = row.per_run(measure) or []
-    if case.criterion.measure == "ttft":
+    if case.criterion.measure in ("ttft", "ttft_warm"):
         passes = 1 / min(runs)
     elif case.criterion.measure == "prefill":
         passes = max(runs) / measure["prompt_tokens"]

@@ -17,6 +17,7 @@ from zinc_rt.perf.gate.offered import OfferedReport, number
 LEAST_DISTINCT = 0.10  # of the values of a run, and of the differences between neighbours
 WINDOW = 8  # equal values in a row, which independent runs do not share
 SAME_SHAPE = 0.995  # correlation of the differences between neighbours; position-dependent costs reach less
+COUNTED = ("power", "endurance")  # whose runs are no seconds
 MIN_TOKENS = 16  # a shorter run is too short to compare
 
 
@@ -24,7 +25,7 @@ def repeats(case: OfferedReport) -> str | None:
     """Require that every run was measured: each varies, and none repeats another."""
     for result in case.evidence.results:
         runs = result.get("measure", {}).get("runs")
-        if runs is None or result.get("id") == "power":
+        if runs is None or result.get("id") in COUNTED:
             continue
         name = str(result["id"])
         reason = _lists(name, runs) if any(isinstance(run, list) for run in runs) else _scalars(name, runs)

@@ -25,7 +25,16 @@ from zinc_rt.perf.report.links import PageLinks
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
 ARTIFACTS = (".log", ".html", ".xml", ".zlog", ".txt", ".json")
 SHOWN = 40  # files of a folder
-UNITS = {"decode": "tok/s", "aggregate": "tok/s", "prefill": "tok/s", "ttft": "s", "power": "W", "against": ""}
+UNITS = {
+    "decode": "tok/s",
+    "aggregate": "tok/s",
+    "prefill": "tok/s",
+    "ttft": "s",
+    "ttft_warm": "s",
+    "idle_to_stream": "s",
+    "endurance": "tokens",
+    "power": "W",
+}
 
 
 @dataclass(frozen=True, slots=True)

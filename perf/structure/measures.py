@@ -27,6 +27,7 @@ from zinc_rt.perf.structure.executed import (
     ops_not_run,
 )
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
+from zinc_rt.perf.structure.requests import submissions_to_first_token, tokens_computed_warm
 from zinc_rt.perf.structure.slots import (
     live,
     values_differing_in_a_batch,
@@ -399,6 +400,8 @@ MEASURES: Mapping[str, Callable[..., Measurement]] = {
         ring_dwords_a_token,
         sanitizer_findings,
         scheduled,
+        submissions_to_first_token,
+        tokens_computed_warm,
         submissions_a_prompt,
         submissions_a_token,
         submissions_beyond_chunks,
