@@ -95,6 +95,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--recover", default="", metavar="CMD", help="command that resets a hung card; it is tried once a hang"
     )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        metavar="N",
+        help="multiply the time limits of the stages (default 1)",
+    )
     parser.add_argument("--quick", action="store_true", help="run a part of each stage, to test the set-up")
     return parser
 
@@ -115,7 +122,9 @@ def main(argv: list[str] | None = None) -> int:
         return 77
     folder = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models, required)
+    night = Night(
+        arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models, required, arguments.patience
+    )
     with lock_folder(folder) as free:
         if not free:
             print(f"nightly: another run is using {folder}", file=sys.stderr)
@@ -273,7 +282,7 @@ def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = N
     uses = card if stage.card else None
     state["why_not"] = (uses.hung if uses is not None else "") or stage.why_not(night)
     write(folder / STATE, state)
-    end = time.monotonic() + 60 * minutes(stage, night)
+    end = time.monotonic() + 60 * minutes(stage, night) * night.patience
     start = time.monotonic()
     for command in [] if state["why_not"] else stage.commands(night):
         state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))

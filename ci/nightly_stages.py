@@ -142,6 +142,7 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
 class Night:
     """The parameters of a run. `device` is as for every command; `folder` has one subfolder per stage. `models`
     are the named ones, in addition to the embedded ones. `required` are stages that may not be skipped.
+    `patience` multiplies their time limits.
     """
 
     device: str
@@ -150,6 +151,7 @@ class Night:
     quick: bool = False
     models: tuple[Path, ...] = ()
     required: tuple[str, ...] = ()
+    patience: float = 1.0
 
     @property
     def speeds(self) -> list[Speed]:

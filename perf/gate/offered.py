@@ -48,6 +48,15 @@ class OfferedReport:
     def others(self) -> list[ReportFile]:
         return [each for each in self.given.reports if each is not self.evidence]
 
+    def after_head(self, digest: str) -> str | None:
+        """Return that a report was recorded after the noted head, or None."""
+        entries = self.given.history.entries if self.given.history is not None else ()
+        noted = next((entry for entry in entries if entry.hash == self.given.head), None)
+        entry = next((entry for entry in entries if entry.report == digest), None)
+        if noted is None or entry is None or entry.sequence <= noted.sequence:
+            return None
+        return f"it is entry {entry.sequence}, recorded after the head {noted.hash[:12]} at entry {noted.sequence}"
+
     @property
     def pinned(self) -> tuple[str, ...]:
         """Return the accepted digests of the model; () if none is pinned."""

@@ -97,6 +97,8 @@ def _other_code_problem(case: OfferedReport, other: ReportFile) -> str | None:
         return "of other code"
     if case.given.history is not None and not case.given.history.holds(other.digest):
         return "not in the history"
+    if problem := case.after_head(other.digest):
+        return problem
     if moment(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
         return "it began in the future"
     if shortcuts := clamps(other):

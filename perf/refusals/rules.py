@@ -245,15 +245,9 @@ def _head(case: OfferedReport) -> str | None:
         )
     if history is None:
         return None
-    noted = next((entry for entry in history.entries if entry.hash == head), None)
-    if noted is None:
+    if head not in [entry.hash for entry in history.entries]:
         return f"edited history: it does not contain the recorded head {head[:12]}"
-    entry = history.entry(case.evidence.digest)
-    if entry is not None and entry.sequence > noted.sequence:
-        return (
-            f"it is entry {entry.sequence}, recorded after the head {head[:12]}, which is entry {noted.sequence}"
-        )
-    return None
+    return case.after_head(case.evidence.digest)
 
 
 def _drift(case: OfferedReport) -> str | None:

@@ -102,6 +102,11 @@ def test_report_recorded_after_the_noted_head_is_refused(tmp_path: Path) -> None
     assert given.history is not None
     result = decided(replace(given, head=given.history.entries[0].hash))
     assert names_of(result) == {"head"} and "recorded after the head" in result.reason
+    (tmp_path / "b").mkdir()
+    given = put_forward(tmp_path / "b", bench_report(), validation())
+    assert given.history is not None
+    result = decided(replace(given, head=given.history.entries[0].hash))
+    assert names_of(result) == {"bits"}, "the proof is as old as the head too"
 
 
 @pytest.mark.parametrize("text", ["{}", "no JSON", '{"schema": "zinc-rt-head/1", "head": "ab"}'])
