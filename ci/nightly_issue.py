@@ -18,7 +18,7 @@ LINES = 30  # of unexpected results
 
 
 @dataclass(frozen=True)
-class Regression:
+class NightOutcome:
     """A night's outcome. `good` is the last commit that passed, "" if none is known; `first_bad` is the result of
     a bisection.
     """
@@ -46,7 +46,7 @@ def commits_between(repository: Path, good: str, bad: str) -> list[str]:
     return git(repository, "log", "--oneline", "--no-decorate", f"{good}..{bad}", check=False).splitlines()
 
 
-def body_of(case: Regression, commits: Sequence[str]) -> str:
+def body_of(case: NightOutcome, commits: Sequence[str]) -> str:
     """Write the issue's text in Markdown: what failed, between which commits, and how to run it here."""
     rows = [row for row in case.summary.get("stages", []) if row["status"] == "FAIL"]
     unexpected = [f"- `{row['stage']}` {text}" for row in rows for text in row["unexpected"]]
@@ -97,7 +97,7 @@ def gh(repository: str, *words: str, text: str = "") -> str:
     return done.stdout
 
 
-def update(case: Regression, repository: str, checkout: Path) -> str:
+def update(case: NightOutcome, repository: str, checkout: Path) -> str:
     """Bring the chip's issue in line with the night. Return what was done."""
     listed = gh(repository, "issue", "list", "--state", "open", "--label", LABEL, "--json", "number,title")
     numbers = [each["number"] for each in json.loads(listed or "[]") if each["title"] == case.title]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nightly_bisect import first_bad
-from nightly_issue import Regression, update
+from nightly_issue import NightOutcome, update
 from nightly_stages import FLAKES, ROOT, read_json
 from nightly_store import HEAD, HISTORY, SUMMARY, NightStore, StoreError, git
 
@@ -243,14 +243,14 @@ def issue(settings: StepSettings) -> int:
         print("issue: GITHUB_REPOSITORY is not set, so no issue is opened")
         return 0
     good = str(settings.night_store().state.get("good", ""))
-    case = Regression(settings.chip, night, good, settings.commit, settings.run_url)
+    case = NightOutcome(settings.chip, night, good, settings.commit, settings.run_url)
     failed = [row["stage"] for row in night.get("stages", []) if row["status"] == "FAIL"]
     if case.failed and good and good != settings.commit and failed and settings.bisect_minutes:
         line = ["python3", "ci/run.py", "nightly", "--device", settings.device, "--expect", settings.chip]
         line += ["--stages", ",".join(failed), "--fresh", *settings.options]
         line += ["--model", *settings.models] if settings.models else []
         result = first_bad(ROOT, good, settings.commit, line, settings.bisect_minutes)
-        case = Regression(settings.chip, night, good, settings.commit, settings.run_url, result)
+        case = NightOutcome(settings.chip, night, good, settings.commit, settings.run_url, result)
     print(f"issue: {update(case, settings.repository, ROOT)}")
     return 0
 

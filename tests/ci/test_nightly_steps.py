@@ -252,7 +252,7 @@ def gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def regression(summary: Mapping[str, Any], good: str, bad: str, **more: str) -> Any:
-    return module("nightly_issue").Regression(
+    return module("nightly_issue").NightOutcome(
         "gfx1201", summary, good, bad, "https://github.com/o/r/runs/1", **more
     )
 
