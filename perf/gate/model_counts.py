@@ -22,7 +22,7 @@ from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.identity import identity
 from zinc_rt.model.registry import build_model
-from zinc_rt.model.sample_graph import SampleForm, sampled
+from zinc_rt.model.sample_graph import SampleForm, add_sampling
 
 # Multiply and add operations a clock of one compute unit, dense 8-bit integers on the matrix unit: the largest
 # figure of any type that these kernels use. Makers' specifications: R9700 383 TOPS, RX 7900 XTX 123.
@@ -45,7 +45,7 @@ def counts_of(gguf: GGUFFile, *, arch: str, ordering: str, ctx: int, slots: int 
     """Count a model's decode graph for a chip's kernels. Raise UnsupportedError for an unsupported model."""
     limits = SequenceLimits(ctx=ctx, slots=slots)
     model = build_model(gguf, limits, "decode")
-    graphs = [model.graph, sampled(model.graph, SampleForm(model.vocab, slots, greedy=True))]
+    graphs = [model.graph, add_sampling(model.graph, SampleForm(model.vocab, slots, greedy=True))]
     rows = kernel_set(code_of(arch)) if arch in TARGETS else None
     if isinstance(rows, BinaryKernelSet) and rows.fuses:
         entries = rows.entries

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.files import write_whole
+from zinc_rt.host.files import write_atomically
 from zinc_rt.perf.history.chain import History
 
 SCHEMA = "zinc-rt-head/1"
@@ -44,7 +44,7 @@ class SignedHead:
 
     def write(self, path: Path) -> None:
         text = json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n"
-        write_whole(path, lambda file: file.write(text.encode()))
+        write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def sign(history: History, key: Path, signer: str) -> SignedHead:
