@@ -54,7 +54,7 @@ def stage(name, how, wait):
     return nightly_stages.NightlyStage(name, commands, why, {minutes})
 nightly.STAGES = tuple(stage(*row) for row in {rows!r})
 nightly.key_of = lambda night, stages, expected: "one key"
-nightly.has = lambda *names: list(names)
+nightly.missing_modules = lambda *names: list(names)
 if {card!r}:
     import nightly_card
     nightly_card.check_command = lambda night: ["sh", {card!r}]
@@ -429,7 +429,7 @@ def row(option, name, software, status):
     facts = dict(device=option, software=software)
     return dict(id=f"{{option}} {{name}}/vulkan", status=status, reason="no timelines", measure=facts)
 cpu = dict(id="cpu/t_cpu", status="pass", measure={{}})
-found = nightly_stages.listed(dict(results=[cpu, *(row(*each) for each in {rows!r})]))
+found = nightly_stages.listed_devices(dict(results=[cpu, *(row(*each) for each in {rows!r})]))
 nightly_stages.devices = lambda: found
 night = Night("sim", Path("night"), Path("corpus"), {quick!r}, (Path("big.gguf"),))
 for stage in nightly_stages.STAGES:
