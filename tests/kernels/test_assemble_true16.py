@@ -74,7 +74,7 @@ def assembled(arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tup
 
 
 @needs_assembler
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 @pytest.mark.parametrize("arch", list(CHIPS))
 def test_halves_assemble_to_the_encodings_of_llvm(arch: str, data_dir: Path, tmp_path: Path) -> None:
     rows = read_rows(data_dir / CHIPS[arch] / f"{arch}_w32_real16.tsv")

@@ -135,7 +135,7 @@ def add_checks(checks: argparse._ArgumentGroup) -> None:
         choices=("bar", "direct", "caches"),
         help="memory model; caches: loads can return stale lines (default bar, with --tool cachecheck caches)",
     )
-    checks.add_argument("--reorder", type=int, metavar="SEED", help="complete concurrent work in a random order")
+    checks.add_argument("--reorder", type=int, metavar="SEED", help="run workgroups and waves in a random order")
     checks.add_argument(
         "--perturb",
         type=int,
