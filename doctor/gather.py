@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat as modes
 import threading
 import time
 from pathlib import Path
 
 from zinc_rt.doctor import live, sources
+from zinc_rt.doctor.device_nodes import list_host_nodes
 from zinc_rt.doctor.reading import Files, Reasons, read_all, read_one
 
 PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -36,7 +35,7 @@ def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reas
     for name, device in devices.items():
         _read_device(root, name, device, files, unreadable)
     if (root / "dev").is_dir():
-        _list_nodes(root, files, unreadable)
+        list_host_nodes(root, files, unreadable)
     if root == Path("/"):
         _ask_this_machine(files, unreadable, devices, ioctls=ioctls and not hung)
     if hung:
@@ -152,48 +151,6 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
             for pattern in sources.FUNCTION:
                 read_one(here / pattern, f"{where}/{pattern}", files, unreadable)
         here = here.parent
-
-
-def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
-    """Write dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + marks an ACL."""
-    lines = []
-    paths: list[Path] = [
-        root / "dev/kfd",
-        *sorted((root / "dev/dri").glob("card*")),
-        *sorted((root / "dev/dri").glob("renderD*")),
-    ]
-    for path in paths:
-        try:
-            stat = path.stat()
-        except OSError:
-            continue
-        plus = "+" if _has_acl(path) else ""
-        major, minor = os.major(stat.st_rdev), os.minor(stat.st_rdev)
-        name = "/" + path.relative_to(root).as_posix()
-        lines.append(
-            f"{modes.filemode(stat.st_mode)}{plus} 1 {stat.st_uid} {stat.st_gid} {major}, {minor} "
-            f"{name}{_group(stat.st_gid)}"
-        )
-        if not os.access(path, os.R_OK | os.W_OK):
-            unreadable[name.strip("/")] = "Permission denied"
-    if lines or (root / "sys/class/kfd").exists() or any((root / "sys/class/drm").glob("card*")):
-        files["dev.txt"] = ("\n".join(lines) + "\n").encode()
-
-
-def _has_acl(path: Path) -> bool:
-    try:
-        return "system.posix_acl_access" in os.listxattr(path)
-    except OSError:
-        return False
-
-
-def _group(gid: int) -> str:
-    import grp
-
-    try:
-        return f"  # group {grp.getgrgid(gid).gr_name}"
-    except KeyError:
-        return ""
 
 
 def _ask_this_machine(files: Files, unreadable: Reasons, devices: dict[str, Path], *, ioctls: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_format
 from zinc_rt.host.arguments import Parser, positive
+from zinc_rt.probes.device_options import add_device_options
 
 EPILOG = """\
 examples:
@@ -51,12 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the device and the probes."""
-    parser.add_argument(
-        "--device",
-        default="auto",
-        metavar="WHICH",
-        help="auto or hw (never simulated), sim, sim:CHIP[@LINUX] or /dev/dri/renderDN (default auto)",
-    )
+    add_device_options(parser)
     parser.add_argument(
         "--tiers", metavar="t1,t2", help="t1 (KFD) and/or t2 (user queues); a tier named here must be available"
     )
@@ -64,9 +60,6 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
         "-k", default="", metavar="WHAT", dest="select", help="probe ids, ranges or words of a title"
     )
     parser.add_argument("--list", action="store_true", help="list all probes and what each proves")
-    parser.add_argument(
-        "--inject", action="append", default=[], metavar="NAME", help="inject a fault into the simulated device"
-    )
     parser.add_argument(
         "--reorder",
         type=int,

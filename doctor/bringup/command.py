@@ -18,6 +18,7 @@ from zinc_rt.cli.progress import ProgressLine, plain_lines
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
+from zinc_rt.probes.device_options import add_device_options
 
 if TYPE_CHECKING:
     from zinc_rt.doctor.bringup.stages import BringupStage
@@ -43,12 +44,7 @@ exit codes: 0 all stages that ran passed, 1 a stage failed, 2 wrong usage, 77 no
 
 def parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__, epilog=EPILOG)
-    parser.add_argument(
-        "--device",
-        default="auto",
-        metavar="WHICH",
-        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
-    )
+    add_device_options(parser, inject="inject a fault into the simulated device, for doctor and probes")
     parser.add_argument("--up-to", metavar="STAGE", help="stop after this stage (default gates)")
     parser.add_argument(
         "--yes",
@@ -67,13 +63,6 @@ def parser() -> argparse.ArgumentParser:
         "--again", action="store_true", help="run the stage again that was running when the machine reset"
     )
     parser.add_argument("--status", action="store_true", help="show the progress of earlier runs; runs nothing")
-    parser.add_argument(
-        "--inject",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="inject a fault into the simulated device, for doctor and probes",
-    )
     parser.add_argument(
         "--folder",
         type=Path,

@@ -16,6 +16,7 @@ from zinc_rt.doctor import live
 from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parsed, read
 from zinc_rt.doctor.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture, capture
+from zinc_rt.doctor.device_nodes import list_driver_nodes
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import state_folder
@@ -60,28 +61,9 @@ def driver_capture(driver: Driver) -> MachineCapture:
         files["kernel.log"] = driver.read_file("/dev/kmsg")
     except OSError as error:
         unreadable["kernel.log"] = error.strerror or str(error)
-    _list_nodes(driver, files, unreadable)
+    list_driver_nodes(driver, files, unreadable)
     live.ioctls(files, unreadable, driver)
     return MachineCapture(files, unreadable)
-
-
-def _list_nodes(driver: Driver, files: dict[str, bytes], unreadable: dict[str, str]) -> None:
-    """Write dev.txt, as `ls -ln` prints it, of the device nodes that exist."""
-    render = sorted({path.split("/")[3] for path in files if path.startswith("sys/class/drm/renderD")})
-    nodes = [
-        ("/dev/kfd", "235, 0"),
-        *((f"/dev/dri/{name}", f"226, {name.removeprefix('renderD')}") for name in render),
-    ]
-    lines = []
-    for path, numbers in nodes:
-        try:
-            driver.close(driver.open(path, os.O_RDWR))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            unreadable[path.lstrip("/")] = error.strerror or str(error)
-        lines.append(f"crw-rw-rw- 1 0 0 {numbers} {path}\n")
-    files["dev.txt"] = "".join(lines).encode()
 
 
 MACHINE_SECONDS = 30.0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor.logs import PROGRAM_LINE, without_prefix
-from zinc_rt.doctor.messages.table import HARMLESS, TABLE, WORTH_A_LOOK
+from zinc_rt.doctor.messages.table import KNOWN_TEXT, WORTH_A_LOOK
 
 # Subsystems by the beginning of a message, as printed by Linux 6.8 to 7.2.
 _SUBSYSTEMS = re.compile(
@@ -85,7 +85,7 @@ def is_relevant(line: str) -> bool:
         _GPU.search(message)
         or _SUBSYSTEMS.match(message)
         or _BOOT_HEADER.match(message)
-        or (WORTH_A_LOOK.search(message) and any(row.pattern.search(message) for row in (*HARMLESS, *TABLE)))
+        or (WORTH_A_LOOK.search(message) and KNOWN_TEXT.search(message))
     )
 
 

@@ -47,10 +47,10 @@ def redact_line(line: str, hide: Hide) -> str:
     words = []
     for word in _split(line):
         name, equals, value = word.partition("=")
-        if equals and value and not (HARMLESS.fullmatch(name) or _hidden(value)):
+        if equals and value and not (HARMLESS.fullmatch(name) or _is_placeholder(value)):
             word = f"{name}={hide(value)}" if re.fullmatch(r"[\w.,:@-]{1,64}", name) else hide(word)
         elif not equals and not (
-            _BARE.fullmatch(word) or HARMLESS.fullmatch(word) or word == "--" or _hidden(word)
+            _BARE.fullmatch(word) or HARMLESS.fullmatch(word) or word == "--" or _is_placeholder(word)
         ):
             word = hide(word)
         words.append(word)
@@ -64,7 +64,7 @@ def redact_lines(text: str, hide: Hide) -> str:
     return text
 
 
-def _hidden(value: str) -> bool:
+def _is_placeholder(value: str) -> bool:
     return bool(re.fullmatch(r"<[a-z]+-\d+>", value))
 
 

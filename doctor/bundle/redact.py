@@ -59,7 +59,7 @@ def _as_it_is(before: str, after: str) -> str:
     return after
 
 
-def _as_long(before: str, after: str) -> str:
+def _same_length(before: str, after: str) -> str:
     """Return `after`, cut or padded to the size of `before` in bytes."""
     if after == before:
         return before
@@ -294,7 +294,7 @@ class Redactor:
         return redacted
 
     def _run(self, match: re.Match[bytes]) -> bytes:
-        return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _as_long), _as_long))
+        return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _same_length), _same_length))
 
     def path(self, path: str) -> str:
         """Redact a path inside the bundle and keep it readable."""

@@ -61,6 +61,12 @@ HARMLESS = (
 
 TABLE: tuple[KnownMessage, ...] = (*MODULE, *FIRMWARE, *BUS, *START, *RUNNING, *HOST, *START_ENDED)
 
+# Any text that a row matches, as one pattern for `search`.
+KNOWN_TEXT = re.compile(
+    "|".join(re.sub(r"[?]P<[a-z]+>", "?:", f"(?:{row.pattern.pattern})") for row in (*HARMLESS, *TABLE)),
+    re.IGNORECASE,
+)
+
 # Events that concern nobody unless the line names the GPU or amdgpu itself.
 NEEDS_GPU = frozenset(
     {

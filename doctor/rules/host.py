@@ -44,7 +44,7 @@ def refused_or_missing(machine: InspectedMachine, path: str) -> bool:
     return "no such" in why.lower() or "missing" in why.lower()
 
 
-def _hidden(machine: InspectedMachine) -> Iterator[Seen]:
+def _hidden_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
     """KFD shows a process only the GPUs its device cgroup lets it open."""
     hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
     if hidden and not any(gpu.node for gpu in machine.wanted):
@@ -153,7 +153,7 @@ RULES = (
         "KFD shows a process only the GPUs that its device cgroup permits",
         "give the container access to both /dev/kfd and the GPU's /dev/dri/renderD*",
         (T1,),
-        _hidden,
+        _hidden_by_cgroup,
     ),
     DoctorRule(
         "host.virtual",

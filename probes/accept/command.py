@@ -15,6 +15,7 @@ from zinc_rt.cli.progress import stages
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
+from zinc_rt.probes.device_options import add_device_options
 
 EPILOG = """\
 It compares memory, compute units, clocks, power limit, link and firmware of the board with its row in
@@ -38,22 +39,10 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 def parser() -> argparse.ArgumentParser:
     command = Parser(description=__doc__, epilog=EPILOG)
-    command.add_argument(
-        "--device",
-        default="auto",
-        metavar="WHICH",
-        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
-    )
+    add_device_options(command, inject="give the simulated board a defect: NAME[@SEED]")
     command.add_argument("--tier", choices=("t1", "t2"), default="t1", help="how work is submitted (default t1)")
     command.add_argument("--budget", default="1h", metavar="TIME", help="of the work: 60s, 10m, 1h (default 1h)")
     command.add_argument("--no-model", action="store_true", help="leave out the comparison of a model with T-CPU")
-    command.add_argument(
-        "--inject",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="give the simulated board a defect: NAME[@SEED]",
-    )
     command.add_argument("--page", type=Path, metavar="FILE", help="write the result as one HTML page")
     command.add_argument("--key", type=Path, metavar="FILE", help="sign the page with this OpenSSH private key")
     add_json(command)
