@@ -18,7 +18,8 @@ from zinc_rt.perf.refusals.order import not_before
 
 CLAMPS = ("lm_head_rows", "max_decode_tokens", "decode_topk", "gemma4_attn_scale")
 ORDERINGS = ("canonical-1", "canonical-1-q8")  # those that say every bit
-DEVICE = ("name", "arch", "simulated", "kernel", "firmware")
+DEVICE = ("name", "arch", "simulated", "kernel", "firmware", "profile", "pci_id", "memory_bytes",
+          "memory_bytes_per_second")  # fmt: skip
 LAYER = re.compile(r"l_out-(\d+)")
 
 
@@ -47,7 +48,7 @@ def clamps(evidence: ReportFile) -> list[str]:
     if settings is None:
         return [*shortcuts, "the settings are not recorded"]
     shortcuts += [f"{name} = {settings[name]}" for name in CLAMPS if settings.get(name)]
-    return shortcuts + [f"{name} is not recorded" for name in CLAMPS if name not in settings]
+    return shortcuts + [f"{name} is not recorded" for name in CLAMPS if settings.get(name) is None]
 
 
 def proof_problem(case: OfferedReport, other: ReportFile) -> str | None:
@@ -73,10 +74,12 @@ def _other_device_problem(case: OfferedReport, other: ReportFile, device: Mappin
     ours = case.evidence.device
     if parts := [part for part in DEVICE if device.get(part) != ours.get(part)]:
         return f"on another device: {parts[0]} differs"
+    if other.device.get("simulated") is not False:
+        return "its device is simulated, or it does not say so"
     here, there = case.evidence.details.get("host"), other.details.get("host")
     if not here or not there:
         return "which machine it ran on is not recorded"
-    if parts := [name for name in here if here[name] != there.get(name)]:
+    if parts := [name for name in {**here, **there} if here.get(name) != there.get(name)]:
         return f"on another machine: {parts[0]} differs"
     return None
 
@@ -85,6 +88,8 @@ def _other_ordering_problem(case: OfferedReport, other: ReportFile, devices: Map
     ours = case.evidence.report.get("ordering")
     if ours not in ORDERINGS:
         return f"the speed is in {ours}, which defines no bits"
+    if (whole := other.report.get("ordering", ours)) != ours:
+        return f"it is in {whole}, the speed is in {ours}"
     for tier in (case.criterion.tier, registry.ORACLE):
         validated = devices.get(tier, {}).get("ordering")
         if validated != ours:

@@ -23,6 +23,7 @@ GENERIC_WORDS = {"amd", "ati", "radeon", "graphics", "tm", "r"}
 MEMORY = (0.90, 1.005)  # of memory_gb in GiB: firmware reserves some of it
 BANDWIDTH = 0.03  # of the specified one: memory clocks are reported in whole MHz
 MOST_CLOCK = 1.15  # of clock_mhz: boards boost beyond the specification, in any one sample
+IDLE_POWER = 0.01  # of board_w, in any one sample
 LEAST_POWER = 0.15  # of board_w, in the median under load
 MOST_POWER = 1.25  # of board_w: partner boards and raised limits
 JOULES_A_BYTE = 24e-12  # 3 pJ/bit, below any published figure of GDDR6 with its controller
@@ -91,6 +92,9 @@ def _pci(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
 def _linux(case: OfferedReport, row: DeviceRow) -> str | None:
     """Require a Linux that drives the chip, and one with user queues for a tier that submits to them."""
     release, system = case.evidence.device.get("kernel"), case.evidence.details.get("host", {}).get("system", "")
+    host, machine_ = case.evidence.details.get("host", {}), case.evidence.details.get("machine", {})
+    if parts := [name for name in host if name in machine_ and host[name] != machine_[name]]:
+        return f"the report names two machines: {parts[0]} differs"
     if (machine := case.evidence.details.get("machine", {}).get("system", system)) != system:
         return f"the report names two systems: {system} and {machine}"
     running = version(str(release)) or ()
@@ -179,9 +183,11 @@ def _powers(case: OfferedReport, row: DeviceRow, samples: Sequence[Mapping[str, 
     values = _values(samples, "power_w")
     if len(values) < MIN_SAMPLES:
         return f"{len(values)} samples of power, expected {MIN_SAMPLES} or more"
-    if min(values) <= 0 or max(values) > MOST_POWER * row.board_w:
-        worst = min(values) if min(values) <= 0 else max(values)
-        return f"{worst:g} W, {row.name} takes at most {MOST_POWER * row.board_w:.0f}"
+    low, high = IDLE_POWER * row.board_w, MOST_POWER * row.board_w
+    if worst := next((value for value in values if not low <= value <= high), None):
+        return f"{worst:g} W, {row.name} takes {low:.0f} to {high:.0f}"
+    if min(values) <= 0:
+        return f"{min(values):g} W"
     least = LEAST_POWER * row.board_w + JOULES_A_BYTE * _bytes_a_second(case)
     if statistics.median(values) < least:
         return f"{statistics.median(values):g} W in the median, this load takes {least:.0f} or more"

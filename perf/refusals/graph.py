@@ -13,6 +13,7 @@ from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, number
 SHAPE_NODES = 0.15  # of a class's nodes, where only its shape is known
 SHAPE_BYTES = 0.95  # of the bytes that a token of the class reads, at the same bits a weight
 CACHED_SHARE = 0.75  # of a warm prompt: its last page is computed
+FIRST_AFTER_PROMPT = 0.5  # of the prompt's seconds: only its last row is read in between
 LEAST = 1  # of every count in a workload; a run to warm up is the rule `workload`'s
 COUNTS = ("slots", "prompt_tokens", "tokens", "runs", "nodes")
 
@@ -89,6 +90,9 @@ def counts(case: OfferedReport) -> str | None:
     ctx = number(case.evidence.report.get("ctx"), "ctx")
     if prompts + tokens > ctx:
         return f"{prompts} + {tokens} tokens do not fit the context of {ctx:g}"
+    warmup = load.get("warmup", 1)
+    if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
+        return f"workload.warmup is {warmup!r}, expected a number of runs"
     for name in ("decode", "aggregate", "prefill", "ttft"):
         result = case.evidence.result(name)
         if result is None:
@@ -115,6 +119,8 @@ def _first_tokens(case: OfferedReport) -> str | None:
     ):
         if number(token, "a first token") < number(prompt, "a prompt"):
             return f"run {place}: the first token after {token:g} s, its prompt took {prompt:g} s"
+        if token - prompt > FIRST_AFTER_PROMPT * prompt:
+            return f"run {place}: the first token {token - prompt:.3g} s after its prompt of {prompt:.3g} s"
     return None
 
 
@@ -145,4 +151,7 @@ def _drawn(case: OfferedReport) -> str | None:
     timed = decoded["measure"].get("slots", 1) * sum(len(run) for run in decoded["measure"]["runs"])
     if number(drawn.get("device"), "sampled.device") != timed:
         return f"{drawn.get('device')} tokens were drawn by the device, {timed} were timed"
+    first = decoded["measure"].get("slots", 1) * len(decoded["measure"]["runs"])
+    if number(drawn.get("host"), "sampled.host") != first:
+        return f"{drawn.get('host')} first tokens were drawn by the host, {first} prompts were timed"
     return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from zinc_rt.perf.gate.figures import percentile
+from zinc_rt.perf.gate.figures import FIGURES, percentile
 from zinc_rt.perf.gate.offered import OfferedReport, agrees, moment, number
 
 SKEW = timedelta(minutes=5)  # between two machines' clocks
@@ -22,6 +22,13 @@ def numbers(case: OfferedReport) -> str | None:
     ids = [result.get("id") for result in case.evidence.results]
     if twice := next((item for item in ids if ids.count(item) > 1), None):
         return f"{twice} is in the report twice"
+    if unknown := next((one for one in ids if one not in FIGURES and not str(one).startswith("scaling")), None):
+        return f"no bench records a result {unknown!r}"
+    for each in case.evidence.results:
+        if each.get("tier") not in (None, case.result.get("tier")) or each.get("status", "pass") != "pass":
+            return f"{each['id']} is of another tier or did not pass"
+        if problem := _summary(each):
+            return problem
     for name, value in leaves(case.result.get("measure", {}), "measure"):
         if not isinstance(value, str):
             number(value, name)
@@ -41,6 +48,15 @@ def numbers(case: OfferedReport) -> str | None:
     if timed > WALL * wall:
         return f"{timed:.4g} s were timed in a report of {wall:.4g} s"
     return _percentiles(case)
+
+
+def _summary(result: Mapping[str, Any]) -> str | None:
+    """Require that every figure of a result is that of its samples, also where no criterion asks for it."""
+    measure = result.get("measure", {})
+    for name, figure in FIGURES[result["id"]].of.items() if result["id"] in FIGURES else ():
+        if name in measure and not agrees(number(measure[name], name), figure(measure)):
+            return f"{result['id']}: {name} is {measure[name]}, its own samples say {figure(measure):.4g}"
+    return None
 
 
 def _percentiles(case: OfferedReport) -> str | None:

@@ -25,6 +25,8 @@ def order(case: OfferedReport) -> str | None:
     wall = number(case.evidence.report.get("wall_seconds"), "wall_seconds")
     if wall < needed:
         return f"its runs and those to warm up take {needed:.4g} s, the report took {wall:.4g} s"
+    if started + timedelta(seconds=wall) > datetime.now(UTC) + SKEW:
+        return f"it began at {case.evidence.started} and took {wall:.4g} s, which is not over yet"
     entry = case.given.history.entry(case.evidence.digest) if case.given.history is not None else None
     if entry is not None and moment(entry.at, "recorded") + ROUNDING < started + timedelta(seconds=needed):
         return f"it was recorded at {entry.at}, before its runs of {needed:.4g} s could end"

@@ -205,6 +205,24 @@ IMPOSSIBLE: dict[str, Row] = {
     ),
     "two systems in one report": ("board", put("details.machine", {"system": "Linux 6.8.0"})),
     "a validation without a prompt": ("bits", put("details.jobs.m.tokens", 0, "validation")),
+    # what a sweep over every field of both reports let pass
+    "a token in microseconds": ("ceiling", put("results.0.measure.runs.2.5", 6.7e-6)),
+    "a setting without a value": ("shortcuts", put("details.settings.decode_topk", None)),
+    "half a run to warm up": ("counts", put("details.workload.warmup", 0.5)),
+    "first tokens that the host did not draw": ("counts", put("details.sampled.host", 0)),
+    "a first token long after its prompt": ("counts", put("results.2.measure.runs.1", 400.0)),
+    "a host without its processor": ("bits", put("details.host.-processor", None)),
+    "two processors in one report": ("board", put("details.machine", {"processor": "Intel Xeon"})),
+    "a quarter of a watt in one sample": ("sensors", put("details.samples.4.power_w", 0.25)),
+    "a report that is not over yet": ("order", put("wall_seconds", 40_000.0)),
+    "a result that no bench has": ("numbers", put("results.1.id", "speed")),
+    "another result of another tier": ("numbers", put("results.1.tier", "t1")),
+    "another result that failed": ("numbers", put("results.2.status", "fail")),
+    "a better summary of another result": ("numbers", put("results.1.measure.tokens_per_second", 900.0)),
+    "a simulated validation": ("bits", put("device.simulated", True, "validation")),
+    "a validation on another PCI id": ("bits", put("details.devices.t2.pci_id", "1002:7550", "validation")),
+    "a validation with other memory": ("bits", put("details.devices.t2.memory_bytes", 1, "validation")),
+    "a validation in another ordering as a whole": ("bits", put("ordering", "canonical-1-q8", "validation")),
     # bandwidth and operations
     "more bytes a second than the memory has": ("ceiling", decode(timed(1 / 300))),
 }  # fmt: skip
@@ -226,7 +244,9 @@ NEAR: dict[str, Change] = {
     "readings in whole units that do not change": every(
         sensor("gpu_clock_mhz", 2350.0), sensor("power_w", 240.0), sensor("gpu_temperature_c", 61.0)
     ),
-    "an older report without PCI id": put("device.-pci_id", None),
+    "older reports without PCI id": every(
+        put("device.-pci_id", None), put("details.devices.t2.-pci_id", None, "validation")
+    ),
     "the graph with its sampling": nodes(NODES + 2),
     "seconds in whole microseconds": decode([[round(v, 6) for v in run] for run in timed(1 / 150)]),
     "a cost that depends on the position": decode(
@@ -332,5 +352,6 @@ def test_prompt_speed_beyond_the_operations_of_the_card_is_refused(tmp_path: Pat
         "prompt_tokens": 3500,
         "runs": prompts,
     }
+    bench["results"][2]["measure"] |= {"seconds": prompts[2] + 1e-4, "runs": [each + 1e-4 for each in prompts]}
     result = decided(put_forward(tmp_path, bench, valid), "prefill", "M2")
     assert names_of(result) == {"ceiling"} and "tera-operations" in result.reason, result.reason
