@@ -96,7 +96,9 @@ def test_examples_are_found() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_page_link_targets_exist(page: Path) -> None:
-    text = re.sub(r"^```diff\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```(?:diff|python)\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
 
 

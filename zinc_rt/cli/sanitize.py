@@ -1,4 +1,4 @@
-"""Run a program with its Triton kernels on a simulated GPU that checks them."""
+"""Run a program with its Triton kernels on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.launch import add_judged_checks, show_findings
@@ -98,7 +99,8 @@ def _body(arguments: argparse.Namespace) -> int:
             arguments.timeout,
             cuda=not arguments.no_cuda,
         )
-        code = _run(wrapped, options.environment(dict(os.environ)))
+        output = sys.stderr if arguments.json == "-" else None
+        code = _run(wrapped, options.environment(dict(os.environ)), output)
         reported = read_reports(Path(folder))
     found = apply_suppressions(reported.findings, entries)
     _show(arguments, reported, found, code)
@@ -110,10 +112,10 @@ def _body(arguments: argparse.Namespace) -> int:
     return code or (arguments.error_exitcode if only_findings else status)
 
 
-def _run(words: list[str], environment: dict[str, str]) -> int:
-    """Run the program to its end. Return its exit code, 128 + N if signal N ended it."""
+def _run(words: list[str], environment: dict[str, str], output: TextIO | None) -> int:
+    """Run the program to its end, with its stdout in `output`, None for this process's. Return its exit code, 128 + N if signal N ended it."""
     try:
-        with subprocess.Popen(words, env=environment) as child:
+        with subprocess.Popen(words, env=environment, stdout=output) as child:
             while True:
                 try:
                     code = child.wait()

@@ -6,22 +6,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from zinc_rt.host.errors import CheckFailed, UsageError, ZincError
 from zinc_rt.launching.expect import compare
+from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.located import finding_lines
 from zinc_rt.launching.values import is_float, random
-
-if TYPE_CHECKING:
-    from zinc_rt.launching.gpu_fixture import GpuFixture
 
 PADDING_BYTES = 256  # before and after an array in the case "poisoned padding"
 POISON = 0xFF  # NaN, or -1
 _ALIGNED = 16  # what compilers assume of pointers
 _SMALL = 64  # sizes up to this are all tried when a case is reduced
+
+
+class ComparedGpu(Protocol):
+    """The GPU that a comparison launches on, as the fixture `gpu` of the pytest plugin."""
+
+    chip: str
+    reverse: bool
+
+    def retarget(self) -> None:
+        """Apply `chip` and `reverse` to the next launches."""
+
+    def take_findings(self) -> Sequence[FindingGroup]:
+        """Return the findings so far and forget them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Compared:
 class Against:
     """Runs the cases of one kernel. `run(output, ..., input, ...)` launches it on NumPy arrays."""
 
-    def __init__(self, gpu: GpuFixture, compared: Compared, run: Callable[..., None], seed: int) -> None:
+    def __init__(self, gpu: ComparedGpu, compared: Compared, run: Callable[..., None], seed: int) -> None:
         self._gpu, self._compared, self._run, self._seed = gpu, compared, run, seed
 
     def check(self, sizes: Sequence[int], chips: Sequence[str]) -> None:

@@ -19,13 +19,13 @@ import numpy as np
 from zinc_rt.host.errors import CheckFailed, UnsupportedError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.finding_groups import FindingGroup
+from zinc_rt.launching.finding_places import place_of
 from zinc_rt.launching.launch import LaunchStopped
 from zinc_rt.launching.located import finding_lines
 from zinc_rt.launching.suppressions import Suppression, apply_suppressions
 from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions
 from zinc_rt.launching.triton_driver import WARP, SimulatedDriver
 from zinc_rt.launching.triton_memory import ArrayArgument
-from zinc_rt.launching.triton_startup import place_of
 from zinc_rt.sim.chips import chip as chip_row
 
 VERSIONS = ("3.7", "3.8", "3.9")  # of triton, tried in tests/launching

@@ -9,15 +9,15 @@ import atexit
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from zinc_rt.host.errors import ZincError
-from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.finding_groups import FindingGroup
+from zinc_rt.launching.finding_places import same_places
 
 SANITIZE = "ZINC_RT_SANITIZE"
 _STARTUP = Path(__file__).parent / "startup"
@@ -114,19 +114,3 @@ def read_reports(folder: Path) -> SanitizeReport:
 def _group(row: dict[str, Any]) -> FindingGroup:
     group = row["workgroup"]
     return FindingGroup(**{**row, "workgroup": tuple(group) if group is not None else None})
-
-
-def same_places(groups: Iterable[FindingGroup]) -> tuple[FindingGroup, ...]:
-    """Join findings of one rule, kernel, source line and access, with the sum of their counts."""
-    joined: dict[tuple[object, ...], FindingGroup] = {}
-    for each in groups:
-        key = place_of(each)
-        before = joined.get(key)
-        joined[key] = each if before is None else replace(before, count=before.count + each.count)
-    return tuple(joined.values())
-
-
-def place_of(group: FindingGroup) -> tuple[object, ...]:
-    """Return what findings of one place have in common."""
-    assert group.rule in RULES
-    return (group.rule, group.kernel, group.line or group.pc, group.access.partition("[")[0])

@@ -1,0 +1,23 @@
+"""Findings of several launches at one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from zinc_rt.launching.finding_groups import FindingGroup
+
+
+def same_places(groups: Iterable[FindingGroup]) -> tuple[FindingGroup, ...]:
+    """Join findings of one rule, kernel, source line and access, with the sum of their counts."""
+    joined: dict[tuple[object, ...], FindingGroup] = {}
+    for each in groups:
+        key = place_of(each)
+        before = joined.get(key)
+        joined[key] = each if before is None else replace(before, count=before.count + each.count)
+    return tuple(joined.values())
+
+
+def place_of(group: FindingGroup) -> tuple[object, ...]:
+    """Return what findings of one place have in common."""
+    return (group.rule, group.kernel, group.line or group.pc, group.access.partition("[")[0])
