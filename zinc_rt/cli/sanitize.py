@@ -113,7 +113,10 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _run(words: list[str], environment: dict[str, str], output: TextIO | None) -> int:
-    """Run the program to its end, with its stdout in `output`, None for this process's. Return its exit code, 128 + N if signal N ended it."""
+    """Run the program to its end, with its stdout in `output`, None for this process's.
+
+    Return its exit code, 128 + N if signal N ended it.
+    """
     try:
         with subprocess.Popen(words, env=environment, stdout=output) as child:
             while True:
