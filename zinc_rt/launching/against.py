@@ -198,7 +198,7 @@ def _unwritten(expected: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacedArray:
+class PaddedArray:
     """An array in an allocation. `whole`: the allocation's bytes, of which the array begins at `start`."""
 
     array: np.ndarray
@@ -210,15 +210,15 @@ class PlacedArray:
         return np.concatenate((self.whole[: self.start], self.whole[self.start + self.array.nbytes :]))
 
 
-def placed(array: np.ndarray, case: AgainstCase) -> PlacedArray:
+def placed(array: np.ndarray, case: AgainstCase) -> PaddedArray:
     """Return a copy of an array where the case wants it."""
     if not (case.unaligned or case.padded):  # an allocation of its own: accesses outside of it are findings
         copy = array.copy()
-        return PlacedArray(copy, np.zeros(0, np.uint8), 0)
+        return PaddedArray(copy, np.zeros(0, np.uint8), 0)
     lead = array.dtype.itemsize if case.unaligned else 0
     pad = PADDING_BYTES if case.padded else 0
     whole = np.full(array.nbytes + lead + 2 * pad + _ALIGNED, POISON, np.uint8)
     start = -whole.__array_interface__["data"][0] % _ALIGNED + pad + lead
     view = whole[start : start + array.nbytes]
     view[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return PlacedArray(view.view(array.dtype).reshape(array.shape), whole, start)
+    return PaddedArray(view.view(array.dtype).reshape(array.shape), whole, start)

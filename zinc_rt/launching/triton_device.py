@@ -61,7 +61,7 @@ class ChipOptions:
 
 
 @dataclass(eq=False, slots=True)
-class LoadedKernel:
+class TritonKernelCode:
     """A compiled kernel. `buffer`: its code on the GPU of `epoch`; it is loaded again after a fault."""
 
     image: CodeImage
@@ -164,7 +164,7 @@ class TritonDevice:
         self.reverse = False  # the last workgroups of a grid first
         self.arch = options.chip
 
-    def load(self, data: bytes, name: str, source: Path | None = None) -> LoadedKernel:
+    def load(self, data: bytes, name: str, source: Path | None = None) -> TritonKernelCode:
         """Read a code object. `source`: the file of its kernel, if it is known.
 
         Raise InputError if it is damaged, UnsupportedError if its instructions do not run on the simulated chip.
@@ -174,9 +174,9 @@ class TritonDevice:
         kernel = image.kernels[name] if name in image.kernels else next(iter(image.kernels.values()))
         refuse_unsupported(kernel)
         refuse_unsimulated(image, kernel)
-        return LoadedKernel(image, kernel)
+        return TritonKernelCode(image, kernel)
 
-    def unload(self, loaded: LoadedKernel) -> None:
+    def unload(self, loaded: TritonKernelCode) -> None:
         if loaded.buffer is not None and self._is_open and loaded.epoch == self.epoch:
             loaded.buffer.free()
         loaded.buffer = None
@@ -211,7 +211,7 @@ class TritonDevice:
 
     def run(
         self,
-        loaded: LoadedKernel,
+        loaded: TritonKernelCode,
         grid: Triple,
         threads: int,
         arguments: Mapping[str, np.generic | HostPointer | None],

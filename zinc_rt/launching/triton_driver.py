@@ -15,7 +15,7 @@ from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.launching.launch import LaunchStopped
 from zinc_rt.launching.located import plain_name
 from zinc_rt.launching.triton_arguments import Argument, arguments_of
-from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions, LoadedKernel, TritonDevice
+from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions, TritonDevice, TritonKernelCode
 from zinc_rt.launching.triton_memory import pointer_to
 from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, chip
 
@@ -51,13 +51,13 @@ class SimulatedUtils:
 
     def load_binary(
         self, name: str, kernel: bytes, shared: int, device: int
-    ) -> tuple[LoadedKernel, LoadedKernel, int, int, int]:
+    ) -> tuple[TritonKernelCode, TritonKernelCode, int, int, int]:
         """Return (module, function, VGPRs, spills, largest workgroup)."""
         loaded, self.source = self._device.load(kernel, name, self.source), None
         blocks = (loaded.kernel.rsrc1 & 0x3F) + 1  # GRANULATED_WORKITEM_VGPR_COUNT: 8 VGPRs in wave32, AMDGPUUsage
         return loaded, loaded, 8 * blocks, loaded.kernel.private_bytes // 4, loaded.kernel.max_threads
 
-    def unload_module(self, module: LoadedKernel) -> None:
+    def unload_module(self, module: TritonKernelCode) -> None:
         if sys is not None and not sys.is_finalizing():
             self._device.unload(module)
 
@@ -88,7 +88,7 @@ class SimulatedLauncher:
         grid_y: int,
         grid_z: int,
         stream: Any,
-        function: LoadedKernel,
+        function: TritonKernelCode,
         kernel_metadata: Any,
         launch_metadata: Any,
         enter: Any,
@@ -107,7 +107,7 @@ class SimulatedLauncher:
             leave(launch_metadata)
 
     def _scratch(
-        self, grid: tuple[int, int, int], function: LoadedKernel, count: int, stream: Any
+        self, grid: tuple[int, int, int], function: TritonKernelCode, count: int, stream: Any
     ) -> dict[str, Argument]:
         """Return the pointers that Triton appends to the arguments: global and profile scratch memory."""
         from triton.runtime import _allocation
@@ -207,7 +207,7 @@ class SimulatedDriver:
     # --- launches ---
 
     def launch(
-        self, loaded: LoadedKernel, grid: tuple[int, int, int], metadata: Any, arguments: dict[str, Argument]
+        self, loaded: TritonKernelCode, grid: tuple[int, int, int], metadata: Any, arguments: dict[str, Argument]
     ) -> None:
         """Run a kernel. Raise LaunchStopped if it did not end."""
         lds_bytes = max(metadata.shared - loaded.kernel.group_bytes, 0)
