@@ -27,6 +27,8 @@ _BY_REGISTER = ("jump", "jump_call")
 _FALLS_THROUGH = ("", "halt")
 _COMES_BACK = ("conditional", "call", "jump_call")  # for static analysis: the next instruction is reached
 _NO_SGPR = -1
+LONGEST_BYTES = 16
+"""Maximum size of an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def ends_block(instruction: Instruction, *, running: bool) -> bool:
     return flow not in _FALLS_THROUGH and (running or flow != "barrier")
 
 
+@lru_cache(maxsize=8)
 def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool = False) -> Flow:
     """Return the control flow reachable from `entry`. Never raises: errors are reported in `faults`.
 
@@ -98,6 +101,12 @@ def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool =
 def reading_of(code: bytes, target: Target, entry: int = 0) -> Target:
     """Return the target with the reading of 16-bit operands that the code of a running kernel needs."""
     return target if is_read(target) else control_flow(code, target, entry, running=True).target
+
+
+@lru_cache(maxsize=1 << 14)
+def _decoded(window: bytes, target: Target) -> Instruction | None:
+    """Decode the instruction at the start of `window`. The same code is read several times before it runs."""
+    return decode(window, 0, target)
 
 
 class _ReadsHalves(Exception):
@@ -129,7 +138,8 @@ class _Search:
     def _at(self, pc: int) -> Instruction | None:
         """Return the instruction at `pc`. Erased memory gives None, because it decodes but cannot run."""
         if pc not in self.found:
-            instruction = decode(self.code, pc, self.target) if 0 <= pc < len(self.code) else None
+            window = self.code[pc : pc + LONGEST_BYTES] if pc >= 0 else b""
+            instruction = _decoded(window, self.target) if window else None
             if not self.is_read and needs_halves(self.code, pc, instruction, self.target):
                 raise _ReadsHalves
             self.found[pc] = None if instruction is not None and instruction.row.flow == "illegal" else instruction

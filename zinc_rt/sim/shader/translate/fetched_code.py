@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from zinc_rt.isa import Target
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import LONGEST_BYTES, control_flow
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 
 REACH_BYTES = 1 << 24  # to either side of the entry
 HEAD_BYTES = 64  # from the entry on, by which known code is looked up
-LONGEST_BYTES = 16
-"""Maximum size of an instruction: a shorter remainder of a page may contain only a part of one."""
 ERASED = b"\xff"  # not fetched: not an instruction
 
 
