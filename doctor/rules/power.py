@@ -77,7 +77,7 @@ def _capped(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     )
 
 
-def _held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _clock_held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.performance_level not in ("low", "profile_min_sclk", "profile_min_mclk"):
         return None
     return Seen(
@@ -216,7 +216,7 @@ RULES = (
         "measured speeds are lower than the card's",
         "echo auto | sudo tee /sys/class/drm/card*/device/power_dpm_force_performance_level",
         BOTH,
-        each_gpu(_held_low),
+        each_gpu(_clock_held_low),
     ),
     DoctorRule(
         "power.aspm",

@@ -46,7 +46,7 @@ from zinc_rt.trace.writer import LogWriter
 PENALISED = {"presence_penalty": 0.4, "frequency_penalty": 0.3, "repetition_penalty": 1.2}
 
 
-class Thirds(FakeMask):
+class EveryThirdTokenMask(FakeMask):
     """Permits ids that are the number of tokens so far, modulo 3."""
 
     def fill(self, words: np.ndarray) -> None:
@@ -54,8 +54,8 @@ class Thirds(FakeMask):
         bits = np.arange(32 * len(words)) % 3 == len(self.tokens) % 3
         words[:] = np.packbits(bits, bitorder="little").view(np.int32)
 
-    def fork(self) -> Thirds:
-        return Thirds(self.spend)
+    def fork(self) -> EveryThirdTokenMask:
+        return EveryThirdTokenMask(self.spend)
 
 
 def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
@@ -72,7 +72,7 @@ def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
         asked = [
             llm.submit(list(range(1, 22)), Sampling(max_tokens=5, temperature=1.1, seed=9, n=2, ignore_eos=True)),
             llm.submit([5, 6], Sampling(max_tokens=7, temperature=0.7, seed=1, ignore_eos=True, **PENALISED)),
-            llm.submit([7, 8, 9], drawn, grammar=Thirds()),
+            llm.submit([7, 8, 9], drawn, grammar=EveryThirdTokenMask()),
             llm.submit([7, 8], Sampling(max_tokens=5, ignore_eos=True)),
             llm.submit([4], Sampling(max_tokens=5, logit_bias={3: 5.0, 8: -9.0}, logprobs=2, ignore_eos=True)),
         ]
@@ -151,7 +151,7 @@ def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int
         while now[0] < end or not all(item.done for item in asked):
             if arrives <= now[0] < end:
                 prompt, sampling = any_request(random)
-                mask = Thirds() if random.random() < 0.4 else None
+                mask = EveryThirdTokenMask() if random.random() < 0.4 else None
                 asked.append(llm.submit(prompt, sampling, grammar=mask))
                 arrives += int(random.expovariate(0.2) * 1e9)
             elif all(item.done for item in asked):

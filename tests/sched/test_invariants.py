@@ -74,7 +74,7 @@ def tokens_without_pages(m: SchedulerMachine) -> None:
     decoding(m).row[POSITION] += 3 * PAGE
 
 
-def written_and_cached(m: SchedulerMachine) -> None:
+def record_written_and_cached_tokens(m: SchedulerMachine) -> None:
     request = decoding(m)
     assert request.holding is not None
     m.cache.pools[0].pool.cached[request.holding.tables[0][request.computed // PAGE]] = True
@@ -143,7 +143,7 @@ PLANTED: tuple[Callable[[SchedulerMachine], None], ...] = (
     one_user_too_many,
     idle_and_not_cached,
     tokens_without_pages,
-    written_and_cached,
+    record_written_and_cached_tokens,
     another_namespaces_page,
     reservations_counted_wrong,
     paid_twice,

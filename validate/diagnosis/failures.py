@@ -160,7 +160,7 @@ class ModelFailures:
 
     @property
     def only_later(self) -> bool:
-        """Return whether the prompt's own pass is right and a later step is not."""
+        """Return whether the prompt was computed correctly and a later step was not."""
         compared = [r for r in self.failed if r.kind in ("layer", "node", "experts", "logits", "greedy", "decode")]
         prompt = len(self.job.tokens)
         return bool(compared) and all(

@@ -175,7 +175,7 @@ class _OpenedBackend:
         size = program.plan.allocations[TOGETHER].size_bytes
         with _Built(self, node, program) as built:
             self.backend.submit(built, self._stream)
-            arena, back = self._room(size)
+            arena, back = self._buffer_pair(size)
             fence = copy_bytes(self.backend, arena, 0, back, 0, size, self._stream)
             self.backend.wait(fence, timeout_seconds)
             image = np.frombuffer(self.backend.read(back, 0, size), np.uint8).copy()
@@ -206,7 +206,7 @@ class _OpenedBackend:
     def _findings(self) -> list[Finding]:
         return findings_of(self.backend)
 
-    def _room(self, size_bytes: int) -> tuple[Buffer, Buffer]:
+    def _buffer_pair(self, size_bytes: int) -> tuple[Buffer, Buffer]:
         """Return device memory for the operands, and host memory to read them back."""
         if self._arena is None or self._back is None or self._arena.size_bytes < size_bytes:
             for buffer in (self._arena, self._back):
@@ -223,7 +223,7 @@ class _Built:
 
     def __init__(self, ready: _OpenedBackend, node: OneNode, program: LoweredGraph) -> None:
         self._backend = ready.backend
-        arena, _ = ready._room(program.plan.allocations[TOGETHER].size_bytes)
+        arena, _ = ready._buffer_pair(program.plan.allocations[TOGETHER].size_bytes)
         self._weights = self._backend.upload(node.weights, {})
         self._built: Any = self._backend.build(program, {TOGETHER: arena, **self._weights})
         instrument = self._backend.instrument

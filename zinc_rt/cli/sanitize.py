@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-cuda",
         action="store_true",
-        help="do not let torch's device cuda mean the CPU",
+        help="do not make torch's device cuda an alias of the CPU",
     )
     add_judged_checks(parser)
     parser.add_argument(

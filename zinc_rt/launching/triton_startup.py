@@ -25,7 +25,7 @@ _STARTUP = Path(__file__).parent / "startup"
 
 @dataclass(frozen=True, slots=True)
 class SanitizeOptions:
-    """How a program is checked. `folder` gets the reports; `cuda`: torch's device cuda means the CPU."""
+    """How a program is checked. `folder` gets the reports; `cuda`: torch's device cuda is an alias of the CPU."""
 
     folder: str
     chip: str = DEFAULT_ARCH
@@ -68,7 +68,7 @@ def begin() -> None:
 
 
 def begin_torch() -> None:
-    """Let torch's device cuda mean the CPU, unless the options say otherwise. Called after `import torch`."""
+    """Make torch's device cuda an alias of the CPU, unless the options say otherwise. Called after `import torch`."""
     options = json.loads(os.environ[SANITIZE])
     if options["cuda"]:
         from zinc_rt.launching.triton_torch import cuda_on_cpu

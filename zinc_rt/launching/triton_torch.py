@@ -20,7 +20,7 @@ _HIP_VERSION = "7.0.0"  # torch.version.hip, which programs ask to recognise AMD
 
 
 def cuda_on_cpu(chip: str) -> None:
-    """Let torch's device cuda mean the CPU."""
+    """Make torch's device "cuda" an alias of the CPU."""
     import torch
 
     if torch.cuda.is_available():

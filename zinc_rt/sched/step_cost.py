@@ -114,7 +114,7 @@ class MeasuredCost:
         decodes and of the prompt before these tokens."""
         fixed_ns = self.prior.nanoseconds(0, decodes, context)
         unit_us = self.prior.prompt_us + self.prior.context_us
-        return self._room(budget_ns, fixed_ns, unit_us, decodes, maximum, prompts=True)
+        return self._remaining_budget(budget_ns, fixed_ns, unit_us, decodes, maximum, prompts=True)
 
     def further_decodes(
         self, budget_ns: int, prompt: int, decodes: int, context: int, maximum: int, each: int
@@ -123,7 +123,7 @@ class MeasuredCost:
         `decodes` with `context`, and `prompt` prompt tokens."""
         fixed_ns = self.prior.nanoseconds(prompt, decodes, context)
         unit_us = self.prior.decode_us + self.prior.context_us * each
-        return self._room(budget_ns, fixed_ns, unit_us, prompt + decodes, maximum, prompts=prompt > 0)
+        return self._remaining_budget(budget_ns, fixed_ns, unit_us, prompt + decodes, maximum, prompts=prompt > 0)
 
     def report(self) -> Iterator[MeasuredSize]:
         """Yield what was measured, by kind and size."""
@@ -132,7 +132,7 @@ class MeasuredCost:
                 if seen.last:
                     yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio())
 
-    def _room(
+    def _remaining_budget(
         self, budget_ns: int, fixed_ns: int, unit_us: float, tokens: int, maximum: int, *, prompts: bool
     ) -> int:
         """Return how many units of `unit_us` fit beside a step of `tokens` that is predicted to take `fixed_ns`.

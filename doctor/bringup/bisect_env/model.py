@@ -136,14 +136,14 @@ def information(
     runs] as float32. `chances`: those of `fails_in_boot`; default a new boot."""
     with_fault, without = chances or model.fails()
 
-    def expected(of_fault: np.ndarray, of_others: np.ndarray) -> np.ndarray:
-        fault = (posterior * of_fault).sum(axis=1)
-        others = (posterior * of_others).sum(axis=1)
-        found: np.ndarray = (fault - others).astype(np.float32) @ present + others.sum(axis=1, keepdims=True)
-        return found
+    def expected(fault_counts: np.ndarray, other_counts: np.ndarray) -> np.ndarray:
+        fault = (posterior * fault_counts).sum(axis=1)
+        others = (posterior * other_counts).sum(axis=1)
+        counts: np.ndarray = (fault - others).astype(np.float32) @ present + others.sum(axis=1, keepdims=True)
+        return counts
 
-    told: np.ndarray = entropy(expected(with_fault, without)) - expected(entropy(with_fault), entropy(without))
-    return told
+    bits: np.ndarray = entropy(expected(with_fault, without)) - expected(entropy(with_fault), entropy(without))
+    return bits
 
 
 def build(problem: Problem) -> CauseModel:
@@ -151,13 +151,13 @@ def build(problem: Problem) -> CauseModel:
     weights: list[float] = []
     texts: list[str] = []
     for at, variable in enumerate(problem.variables):
-        found = variable.patterns()
-        for each in found:
+        bad_values = variable.patterns()
+        for pattern in bad_values:
             bad = np.zeros(len(variable.values), bool)
-            bad[list(each)] = True
+            bad[list(pattern)] = True
             patterns.append((at, bad))
-            weights.append(variable.suspect / len(found))
-            texts.append(_text(problem, at, each))
+            weights.append(variable.suspect / len(bad_values))
+            texts.append(_text(problem, at, pattern))
     singles = [(each, each) for each in range(len(patterns))]
     pairs = [
         (one, other)

@@ -31,7 +31,7 @@ class FakeVulkanError(AssertionError):
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """Bytes `start` to `end` of device addresses. `what`: whose, in words. `order`: one command's accesses do not
+    """Bytes `start` to `end` of device addresses. `what`: a description of the buffer. `order`: one command's accesses do not
     conflict with each other."""
 
     what: str

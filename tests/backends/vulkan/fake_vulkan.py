@@ -609,7 +609,7 @@ class FakeVulkan:
 
     def vkDestroyDevice(self, device: int, _: Any) -> None:
         if self.pending:
-            raise FakeVulkanError(f"the device goes with {len(self.pending)} submissions in flight")
+            raise FakeVulkanError(f"the device is destroyed with {len(self.pending)} submissions in flight")
         if left := self.live():
             raise FakeVulkanError(f"left at the end: {', '.join(map(repr, left))}")
 

@@ -99,7 +99,7 @@ def parse(data: bytes, name: str, wave: int) -> Compiled:
         image[va : va + size] = data[at : at + size]
     sections = [_SECTION.unpack_from(data, section_at + 64 * i) for i in range(section_count)]
     if any(s[1] == _RELA and s[5] for s in sections):
-        raise SystemExit(f"{name}: relocations; the image is loaded nowhere in particular")
+        raise SystemExit(f"{name}: the image has relocations, but its load address is not fixed")
     table = next(s for s in sections if s[1] == _DYNSYM)
     names = sections[table[6]]
     found = None

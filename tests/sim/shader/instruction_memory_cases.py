@@ -20,7 +20,7 @@ WIDE = {1: "v4", 2: "v[4:5]", 3: "v[4:6]", 4: "v[4:7]"}
 
 
 class Sections:
-    """Places of their own for what cases store."""
+    """Separate memory for the stores of each case."""
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.taken = first, count, 0

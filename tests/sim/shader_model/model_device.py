@@ -145,7 +145,7 @@ class ModelDevice:
         mode: int = 0xF0,
         name: str = "kernel",
     ) -> list[Any]:
-        """Every workgroup in turn, the waves of one in turns from barrier to barrier. Raises Fault."""
+        """Run one workgroup after another; its waves take turns from barrier to barrier. Raises Fault."""
         code_va = self.memory.place(np.frombuffer(bytes(code), np.uint8), name, write=False)
         program = Program(bytes(code), wave, code_va)
         with np.errstate(all="ignore"):

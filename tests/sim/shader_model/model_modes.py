@@ -159,7 +159,7 @@ def under(
         ordinary = np.isfinite(values[1]) & np.isfinite(values[2]) & (values[1] != 0)
         near = limited(mode, result, near, ordinary)
     made = compute(name, result, rounding_of(mode, result), near, values)
-    made = without_tiny(mode, name, result, np.asarray(made, _FORMATS[result][0]), values)
+    made = flush_denormal_results(mode, name, result, np.asarray(made, _FORMATS[result][0]), values)
     sources = [value for value, kind in zip(values, kinds, strict=True) if kind in _FORMATS]
     given = np.any([np.isinf(value) for value in sources], axis=0) if sources else False
     return np.where(saturates(mode) & (result == "f16") & ~given, _largest_for_infinity(made), made)
@@ -170,7 +170,7 @@ def _largest_for_infinity(value: Array) -> Array:
     return np.where(np.isinf(value), np.copysign(largest, value), value).astype(value.dtype)
 
 
-def without_tiny(mode: int, name: str, kind: str, made: Array, values: Sequence[Array]) -> Array:
+def flush_denormal_results(mode: int, name: str, kind: str, made: Array, values: Sequence[Array]) -> Array:
     """Zeros where results are flushed and the exact one, rounded with any exponent, is below the normal range,
     though it was rounded up into it (captured)."""
     exact = EXACT.get(operation(name))

@@ -148,13 +148,13 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
         if name == "v_fma_mix_f32":
             total = _first_nan(floats.fma32(*sources), sources)
             total = modes.compute("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
-            total = modes.without_tiny(wave.mode, "v_fma_f32", "f32", total, sources)
+            total = modes.flush_denormal_results(wave.mode, "v_fma_f32", "f32", total, sources)
             wave.write_v(register, modes.flush_result(wave.mode, "f32", finish(total, "f32", clamp, 0)), where)
             return
         rounding = modes.rounding_of(wave.mode, "f16")
         half = floats.fma_to_half(*sources)
         half = modes.compute("v_fma_f16", "f16", rounding, half, sources)
-        half = modes.without_tiny(wave.mode, "v_fma_f16", "f16", half, sources)
+        half = modes.flush_denormal_results(wave.mode, "v_fma_f16", "f16", half, sources)
         if modes.saturates(wave.mode):
             half = modes.limited(wave.mode, "f16", half, ~np.any([np.isinf(x) for x in sources], axis=0))
         half = _first_nan(half, sources)

@@ -326,7 +326,7 @@ def _in_mode(mode: int, name: str, function: Callable[..., Any], sources: list[i
     made = modes.compute(
         name, result, modes.rounding_of(mode, result), (f32 if result == "f32" else f16)(near), arrays
     )
-    made = modes.without_tiny(mode, name, result, made, arrays)
+    made = modes.flush_denormal_results(mode, name, result, made, arrays)
     unsigned = np.uint32 if result == "f32" else np.uint16
     return int(modes.flush_result(mode, result, np.ascontiguousarray(made).view(unsigned))[0])
 

@@ -360,7 +360,7 @@ def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
             scaled = [values[0], values[1], values[2], moved]
             result = modes.compute(f"v_scaled_{kind}", kind, rounding, result, scaled)
         if kind == "f32":
-            result = modes.without_tiny(wave.mode, "v_scaled_f32", kind, result, [*values, moved])
+            result = modes.flush_denormal_results(wave.mode, "v_scaled_f32", kind, result, [*values, moved])
         bits = modes.flush_result(wave.mode, kind, finish(result, kind, clamp, omod))
         write_result(wave, register, bits, None, None)
 

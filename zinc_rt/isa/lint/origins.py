@@ -47,7 +47,7 @@ class Origins:
                         self._found[register], changed = before | values, True
 
     def of(self, pc: int) -> Origin:
-        """Return the origins of the address of the access at `pc`; they include UNKNOWN if there are none."""
+        """Return the origins of the address of the access at `pc`; {UNKNOWN} if none is known."""
         values = _NONE
         for operand in self._subject.at[pc].operands:
             if operand.kind in (Kind.VGPR, Kind.SGPR):

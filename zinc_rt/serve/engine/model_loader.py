@@ -61,9 +61,9 @@ class ModelLoader:
 
     async def room(self, settings: ModelSettings) -> LoadingRoom:
         """Return the memory situation for a non-resident model."""
-        return await asyncio.to_thread(self._room, settings)
+        return await asyncio.to_thread(self._available_memory, settings)
 
-    def _room(self, settings: ModelSettings) -> LoadingRoom:
+    def _available_memory(self, settings: ModelSettings) -> LoadingRoom:
         resident = list(self._server.models.values())
         try:
             planned, memory = self._plan(settings)

@@ -51,8 +51,8 @@ class Registers:
     def read_vgpr(
         self, index: int, *, lanes: ir.Value | None = None, check: bool = True, used: int = ALL
     ) -> ir.Value:
-        """Return a VGPR as <W x i32>. `lanes` are checked as read (default: EXEC's); without `check` none are,
-        as in a merge. `used`: the bits that the instruction uses.
+        """Return a VGPR as <W x i32>. Report uninitialised bits in `lanes` (default: EXEC's) unless `check` is
+        false. `used`: the bits that the instruction uses.
         """
         if index >= _VIRTUAL:
             return self._virtual[index]

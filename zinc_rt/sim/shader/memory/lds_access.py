@@ -131,7 +131,7 @@ class _Lds:
     def move(self) -> None:
         if not self.checks.full:
             self._quickly()
-        self._each(self._copy, self._beyond)
+        self._each(self._copy, self._access_out_of_bounds)
         self._finish()
 
     def _copy(self, lane: ir.Value, at: ir.Value) -> None:
@@ -139,7 +139,7 @@ class _Lds:
         to, source = (data, host) if self.kind is WaveAccess.READ else (host, data)
         copy(self.b, to, source, self.size_bytes)
 
-    def _beyond(self, lane: ir.Value, at: ir.Value) -> None:
+    def _access_out_of_bounds(self, lane: ir.Value, at: ir.Value) -> None:
         """Handle out-of-bounds accesses: dwords not wholly inside read 0; bytes that are inside are stored."""
         b = self.b
         data = self._lane_data(self.data, lane)
