@@ -29,8 +29,8 @@ ARGUABLE_HEAD = """
 
 A finding is wrong if the outputs are right in every order of the work (`--reorder`) and the code is allowed by the
 ISA manual or by LLVM's memory model. These classes lie between: what is reported has no effect on results in some
-or all cases, and whether it is a fault depends on what the author promises. A suppression file accepts individual findings
-([launch.md](launch.md#suppressions)).
+or all cases, and whether it is a fault depends on what the author promises. A suppression file accepts individual
+findings ([launch.md](launch.md#suppressions)).
 
 | class | reported as | why it is arguable |
 |---|---|---|

@@ -68,7 +68,7 @@ def begin() -> None:
 
 
 def begin_torch() -> None:
-    """Make torch's device cuda an alias of the CPU, unless the options say otherwise. Called after `import torch`."""
+    """Make torch's device cuda an alias of the CPU if the options say so. Called after `import torch`."""
     options = json.loads(os.environ[SANITIZE])
     if options["cuda"]:
         from zinc_rt.launching.triton_torch import cuda_on_cpu

@@ -31,8 +31,8 @@ class FakeVulkanError(AssertionError):
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """Bytes `start` to `end` of device addresses. `what`: a description of the buffer. `order`: one command's accesses do not
-    conflict with each other."""
+    """Bytes `start` to `end` of device addresses. `what`: a description of the buffer. `order`: accesses of
+    one command do not conflict with each other."""
 
     what: str
     start: int
