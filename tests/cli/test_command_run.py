@@ -327,7 +327,7 @@ def test_ctrl_c_keeps_generated_text_and_exits_130(
 def test_probe_prints_status_reason_and_advice_of_every_tier(capsys: Capture) -> None:
     assert main(["--probe-tier"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "here"]
+    assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "was"]
     assert any(line.split()[:5] == ["t_cpu", "usable", "the", "NumPy", "oracle,"] for line in lines)
     assert lines[-1] == f"auto selects {'t_cpu_native' if native_tier().usable else 't_cpu'}"
 
@@ -336,7 +336,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
     assert main(["--probe-tier", "--tier", "t1", "--json", "-"]) == 77
     body = json.loads(capsys.readouterr().out)
     assert [result["status"] for result in body["results"]] == ["blocked"]
-    assert body["results"][0]["advice"].startswith("zinc-rt devices shows")
+    assert body["results"][0]["advice"].startswith("zinc-rt devices lists")
 
 
 @pytest.mark.parametrize(
