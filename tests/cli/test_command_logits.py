@@ -110,7 +110,7 @@ def test_failed_command_leaves_no_file(
         ("/nowhere/x.npz", "/nowhere/x.npz: cannot write: there is no folder /nowhere"),
         ("/dev/full", "/dev/full: cannot write: No space left on device"),
         (".", "not a file name"),
-        ("-", "only the report goes to stdout"),
+        ("-", "only the report may go there"),
     ],
 )
 def test_unwritable_output_prints_one_line(out: str, sentence: str, qwen3: str, capsys: Capture) -> None:

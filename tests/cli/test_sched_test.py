@@ -133,4 +133,4 @@ def test_trace_is_a_timeline_of_steps(tmp_path: Path, flood: str, capsys: Captur
     assert len(steps) == written["otherData"]["steps"] > 4
     assert {event["name"] for event in written["traceEvents"] if event["ph"] == "i"} >= {"arrive", "admit", "end"}
     assert main(["--trace", str(path)]) == 2
-    assert "--trace shows one workload" in capsys.readouterr().err
+    assert "--trace accepts one workload" in capsys.readouterr().err

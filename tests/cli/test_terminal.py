@@ -94,7 +94,7 @@ def test_only_real_verdicts_are_coloured() -> None:
     screen = Screen(100, colour=True)
     assert screen.render("FAIL  1 of 40") == "\x1b[1;31mFAIL\x1b[0m  1 of 40"
     assert screen.render("skip  logits: no golden").startswith("\x1b[2mskip\x1b[0m")
-    assert "\x1b" not in screen.render("next we look at it") and "\x1b" not in screen.drawn("fail safe")
+    assert "\x1b" not in screen.render("next we look at it") and "\x1b" not in screen.render("fail safe")
 
 
 class Terminal(io.StringIO):

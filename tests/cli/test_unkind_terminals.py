@@ -146,7 +146,7 @@ def test_usage_names_the_whole_command(row: str) -> None:
         (["sim", "--socket", MODEL], "Address already in use\n  next: choose another path"),
         (["sim", "--socket", "/tmp/" + "x" * 200], "path too long"),
         (["sim", "--socket", "s", "--time-scale", "0"], "--time-scale 0.0: expected more than 0"),
-        (["validate", "--model", MODEL, "--html", "-"], "only the report goes to stdout"),
+        (["validate", "--model", MODEL, "--html", "-"], "only the report may go there"),
         (["pm4", "decode", ""], "'': is a folder, not a file"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",

@@ -63,7 +63,7 @@ def test_too_small_heap_is_rejected_with_sizes(
         heaps = tuple(MemoryHeap(1 << 20, heap.device_local) for heap in result.heaps)
         return replace(result, heaps=heaps, extensions=result.extensions - {"VK_EXT_memory_budget"})
 
-    monkeypatch.setattr(device.physical_device, "ask", small)
+    monkeypatch.setattr(device.physical_device, "query_device", small)
     code, output = ran(qwen3, capsys)
     assert code == 2, output
     assert re.search(r"zinc-rt run: .* takes .*MiB, .* has .* left; resident: ", output), output

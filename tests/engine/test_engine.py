@@ -112,7 +112,7 @@ def test_released_sequence_cannot_run(engine: Engine) -> None:
     engine.release(sequence)
     newcomer = engine.open()
     for use in (lambda: engine.extend(sequence, [3]), lambda: engine.release(sequence)):
-        with pytest.raises(UsageError, match="slot 0 may be another's"):
+        with pytest.raises(UsageError, match="another sequence may use slot 0"):
             use()
     assert engine.extend(newcomer, [1]).shape == (1, VOCAB)
 

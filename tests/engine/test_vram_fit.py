@@ -26,7 +26,7 @@ def placed(ctx: int, slots: int) -> Residency:
 
 
 def test_error_names_longest_context_and_most_slots_that_fit() -> None:
-    with pytest.raises(InputError, match="have to lie in VRAM") as refused:
+    with pytest.raises(InputError, match="must be in VRAM") as refused:
         placed(1024, 32)
     match = re.fullmatch(r"(?:--ctx (\d+) fits)?(?:, or )?(?:--slots (\d+) fits)?", refused.value.next)
     assert match is not None, refused.value.next
@@ -61,4 +61,4 @@ def test_inspect_shows_memory_placement(capsys: pytest.CaptureFixture[str]) -> N
         "slots: 2, tokens in a step: 8" in output and "in host memory: the experts of 4 layers (0 to 3)" in output
     )
     assert inspect([*argv, "--vram", "0.001"]) == 2
-    assert "have to lie in VRAM" in capsys.readouterr().err
+    assert "must be in VRAM" in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_missing_key_stops_the_plan_before_anything_runs(recorder):
 
 
 def test_empty_plan_runs_nothing_and_reports_it():
-    with pytest.raises(ValueError, match="empty plan"):
+    with pytest.raises(ValueError, match="the plan has no steps"):
         Plan().execute()
 
 

@@ -330,7 +330,10 @@ def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
         ("{", "not YAML"),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b}}}]", "expected says, from and where"),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: c, where: d}}}]", "from 'c'"),
-        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: assumed, where: d}}}]", "what would settle"),
+        (
+            "schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: assumed, where: d}}}]",
+            "an assumed row needs `settled`",
+        ),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: source, where: d, on: e}}}]", "unknown"),
         (
             "schema: zinc-rt-facts/1\nfacts: [{from: source, where: d, rows: {a: {says: b}}}, "

@@ -109,9 +109,9 @@ def test_experts_beyond_vram_go_to_host_memory_or_are_rejected() -> None:
     placed = engine.variants.residency
     assert placed is not None and 0 < len(placed.layers) < engine.model.layers
     assert np.array_equal(plain.view(np.uint32), hosted.view(np.uint32))
-    with pytest.raises(InputError, match="weights that have to lie in VRAM take"):
+    with pytest.raises(InputError, match="weights that must be in VRAM take"):
         logits_of("t1", "vram", memory_bytes=maximum)
-    with pytest.raises(InputError, match="weights that have to lie in VRAM take"):
+    with pytest.raises(InputError, match="weights that must be in VRAM take"):
         logits_of("t1", "gtt", memory_bytes=whole // 8)
 
 

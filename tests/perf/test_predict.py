@@ -154,5 +154,5 @@ def test_experts_exceeding_vram_stay_on_host_and_cost_link_time(work: TokenWork)
     assert every.extra == pytest.approx(read / link - read / (640e9 * 0.8))
     unified = host_experts(work.weights, table().device("Strix Halo"), "gtt", read_efficiency=0.8)
     assert not unified.residency.host and unified.extra == 0
-    with pytest.raises(InputError, match="have to lie in VRAM"):
+    with pytest.raises(InputError, match="must be in VRAM"):
         host_experts(work.weights, replace(R9700, memory_gb=whole / 2e9), "vram", read_efficiency=0.8)

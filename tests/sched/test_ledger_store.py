@@ -176,7 +176,7 @@ def test_non_ledger_file_is_left_unchanged(tmp_path: Path) -> None:
             with pytest.raises(InputError, match="not a usage database"):
                 open_it(path)
             assert path.read_bytes() == before
-        with pytest.raises(UnsupportedError, match=r"version 7, this build .* 1\n  next: ZINC_RT 9\.1 wrote it"):
+        with pytest.raises(UnsupportedError, match=r"version 7; this build .* 1\n  next: ZINC_RT 9\.1 wrote it"):
             open_it(newer)
     with pytest.raises(InputError, match="no such file"):
         open_to_read(tmp_path / "missing")

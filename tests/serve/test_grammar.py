@@ -213,8 +213,8 @@ def test_every_grammar_parameter_name_is_accepted(body: dict[str, Any], kind: st
     [
         ({"response_format": {"type": "xml"}}, "expected 'text', 'json_object'"),
         ({"response_format": {"type": "json_schema"}}, "json_schema: expected"),
-        ({"guided_choice": []}, "list of non-empty texts"),
-        ({"guided_regex": 3}, "a text"),
+        ({"guided_choice": []}, "list of non-empty strings"),
+        ({"guided_regex": 3}, "a string"),
         ({"guided_json": 3}, "JSON schema"),
         ({"structured_outputs": []}, "an object"),
         ({"guided_regex": "a", "grammar": GBNF}, "guided_regex and grammar"),

@@ -156,7 +156,7 @@ def test_request_failing_at_its_sampled_token_is_counted_once() -> None:
     scheduler: Any = SimpleNamespace(observers=[], limits=SimpleNamespace(ctx=64), clock_ns=lambda: 9, now_ns=5)
     metrics = ModelMetrics(scheduler)
     request: Any = SimpleNamespace(
-        number=1, choice=0, tenant=0, arrived_ns=1, prompt=3, made=1, state=State.FAILED
+        number=1, choice=0, tenant=0, arrived_ns=1, prompt=3, generated=1, state=State.FAILED
     )
     for what in ("arrive", "admit", "end"):
         metrics.event(what, request, 0)

@@ -283,7 +283,7 @@ def test_crashed_thread_leaves_no_client_waiting() -> None:
         for stream in running:
             with pytest.raises(ServeError, match="division by zero"):
                 await collected(stream)
-        assert "division" in await server.lost()
+        assert "division" in await server.lost_models()
         with pytest.raises(ServeError):
             await server.submit(LONG)
 
