@@ -149,7 +149,7 @@ def test_warm_start_submits_the_same_work_without_planning(
     for module, name in (
         (variants, "fuse"),
         (variants, "verify"),
-        (variants, "planned"),
+        (variants, "plan_graph"),
         (resident, "lower"),
         (resident, "plan_memory"),
     ):
