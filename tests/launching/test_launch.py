@@ -111,9 +111,10 @@ DEVICE_OPTIONS: dict[str, list[tuple[Any, set[str]]]] = {
     "queue": [("aql", RACY["full"])],
     "times": [(2, RACY["full"])],
 }
-# Those that say what is launched, or how long to wait for it
+# Those that say what is launched, in which order, and by whom; or how long to wait for it
 OF_ONE_LAUNCH = {
     "code", "kernel", "grid", "block", "args", "device", "timeout_seconds", "lds_bytes", "arch", "flags",
+    "reverse", "debugger",
 }  # fmt: skip
 
 
