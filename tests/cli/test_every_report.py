@@ -59,6 +59,7 @@ NO_REPORT = {
     "completion": "prints a script for a shell",
     "debug": "prints a record for each stop, as its commands ask: nothing is judged",
     "sanitize": "runs a program that launches kernels: tests/launching/test_triton.py reads the report",
+    "judge": "judges a server: tests/validate/judge/test_judge.py reads the report",
     "asm": "makes files, as a compiler does: errors are all it says",
     "vulkan": "makes files, as a compiler does",
     "trace": "the command it wraps reports; what it shows of a log is for people",

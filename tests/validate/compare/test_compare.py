@@ -139,7 +139,7 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
     [
         (["--peers", "nobody"], "unknown peer nobody"),
         (["--no-speed", "--no-values"], "nothing is left to compare"),
-        (["--llama-dir", "/missing"], "there is no llama-bench nor llama-eval-callback"),
+        (["--llama-dir", "/missing"], "contains neither llama-bench nor llama-eval-callback"),
         (["--python", "tinygrad"], "expected PEER=FILE"),
         (["--python", "tinygrad=/missing"], "there is no such file"),
         (["--timeout", "0"], "expected seconds"),

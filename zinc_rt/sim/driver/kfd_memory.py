@@ -98,11 +98,15 @@ def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: in
         return gpu.allocate(heap, size, name, pages=pages, cached=_cached(gpu, flags))
     public = bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)  # without it too the CPU may map: Linux 5.13
     if heap is Heap.VRAM:
+        # amdgpu_amdkfd_reserve_mem_limit: buffers of KFD's clients never evict each other
+        allocated = sum(bo.size_bytes for bo in gpu.memory.snapshot() if bo.kfd)
+        if allocated + size > gpu.memory.limit[heap] - VRAM_RESERVE_BYTES:
+            raise OSError(errno.ENOMEM, f"vram: {size} bytes requested, KFD's clients have {allocated}")
         gpu.make_room(size + VRAM_RESERVE_BYTES, call.process.pid)
     if heap is Heap.VRAM and size > gpu.memory.available_bytes(heap) - VRAM_RESERVE_BYTES:
         raise OSError(errno.ENOMEM, f"vram: {size} bytes requested")
     bo = gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _cached(gpu, flags))
-    bo.owner = call.process.pid
+    bo.owner, bo.kfd = call.process.pid, heap is Heap.VRAM
     return bo
 
 

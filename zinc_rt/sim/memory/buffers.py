@@ -117,6 +117,7 @@ class Bo:
     visible: bool = False  # in the part of VRAM that the CPU can access
     domains: int = 0  # AMDGPU_GEM_DOMAIN_*, of GEM_CREATE
     create_flags: int = 0  # AMDGPU_GEM_CREATE_*
+    kfd: bool = False  # VRAM that counts against the limit of KFD's clients
     owner: int = 0  # pid of the client; 0: the kernel's, which is never evicted
     bar: Shared | Borrowed | None = None
     gl2: Gl2Lines | None = None
