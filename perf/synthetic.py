@@ -146,6 +146,7 @@ QWEN3_8B = Sizes(4096, 36, VOCAB_QWEN, 32, 8, 128, 12288, 1, 1, CONTEXT)
 # 3.0 B weights, 0.7 B of them read for a token
 MIXTURE_3B = Sizes(1024, 24, VOCAB_QWEN, 8, 2, 256, 512, 128, 8, CONTEXT, delta_heads=16, delta_kv_heads=8)
 QWEN36 = Sizes(2048, 40, VOCAB_QWEN35, 16, 2, 256, 1024, 256, 8, CONTEXT, delta_heads=32, delta_kv_heads=16)
+QWEN36_DENSE = Sizes(5120, 64, VOCAB_QWEN35, 24, 4, 256, 17408, 1, 1, CONTEXT, delta_heads=48, delta_kv_heads=16)
 GEMMA4 = Sizes(1536, 20, VOCAB_GEMMA, 8, 1, 512, 6144, 1, 1, CONTEXT)
 QWEN3 = {"rope.dimension_count": 128}
 WINDOW = {"attention.sliding_window": 512}
@@ -160,6 +161,7 @@ SHAPES = {
     "qwen35moe-3b-q8_0": ModelShape("qwen35moe", MIXTURE_3B, "q8_0"),
     "qwen3.6-35b-a3b-q4_k_m": ModelShape("qwen35moe", QWEN36, "q4_k_m"),
     "qwen3.6-35b-a3b-q4_k_xl": ModelShape("qwen35moe", QWEN36, "q4_k_xl"),
+    "qwen3.6-27b-q4_k_m": ModelShape("qwen35", QWEN36_DENSE, "q4_k_m"),
     "gemma4-3b-q4_k_m": ModelShape("gemma4", GEMMA4, "q4_k_m", True, WINDOW),
 }
 

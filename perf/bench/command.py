@@ -164,7 +164,7 @@ def _predicted_detail(report: Report, model: str) -> dict[str, Any]:
         prediction = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
     except ZincError as error:
         return {"reason": str(error).partition("\n")[0]}
-    speeds = {case: parts.tokens_per_second for case, parts in prediction.cases.items()}
+    speeds = {case: prediction.speed(case) for case in prediction.cases}
     return {
         "device": row.name,
         "bound": prediction.likely.bound,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
@@ -17,34 +16,37 @@ if TYPE_CHECKING:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.devices import DeviceRow
     from zinc_rt.model.gguf import GGUFFile
-    from zinc_rt.perf.predict.ceilings import Ceiling
     from zinc_rt.perf.predict.devices import DeviceTable
-    from zinc_rt.perf.predict.roofline import Prediction, TokenSeconds
+    from zinc_rt.perf.predict.roofline import Prediction
     from zinc_rt.perf.predict.tables import BeforeAfter
     from zinc_rt.perf.predict.token_work import TokenWork
 
 STEP_TOKENS = 512  # of a prompt, one after another where it has more
+MOST_SLOTS = 64
 ASSUMED = (terminal.Column(""), *(terminal.Column("", key=name) for name in ("assumption", "values", "why")))
 HELP = "predict tok/s of a model on a device and its bottleneck"
 EXAMPLES = """\
-The prediction uses only the lowered graph: bytes that a token reads and writes, dispatches, barriers, and
-instructions per byte in the kernels' inner loops. Nothing runs. Values without a specification are named
-assumptions with a range, which are printed. Dispatches are listed by the time they lose against the specified
-bandwidth, each with its bottleneck. For several models one table shows dispatches, barriers and bytes, without and
-with fused nodes and merged dispatches.
+The prediction uses only the lowered graph and the kernels' code: bytes, dispatches, barriers, and the
+instructions that waves execute. Nothing runs. Values without a specification are named assumptions with a range,
+which are printed. No speed exceeds the limits by bytes and by operations. Dispatches are listed by the time they
+lose against the specified bandwidth, each with its bottleneck. For several models one table shows dispatches,
+barriers and bytes, without and with fused nodes and merged dispatches. --backtest compares predictions for
+llama.cpp with rows of llama-bench (CSV: chip, model, size, params, backend, test, tps_median).
 
 examples:
   zinc-rt perf predict --model M.gguf
   zinc-rt perf predict --model M.gguf --prompt-tokens 512 --dispatches 20
   zinc-rt perf predict A.gguf B.gguf C.gguf
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
+  zinc-rt perf predict --model M.gguf --slots 16
+  zinc-rt perf predict --backtest ROWS.csv
 
 exit codes: 0 predicted, 2 an unknown model or device.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_models(parser, several=True)
+    add_models(parser, required=False, several=True)
     parser.add_argument(
         "--device-row",
         default="R9700",
@@ -67,6 +69,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="predict the prefill of N prompt tokens instead of decode",
+    )
+    parser.add_argument(
+        "--slots",
+        type=int,
+        default=1,
+        metavar="N",
+        help="predict a step that decodes a token of each of N sequences",
+    )
+    parser.add_argument(
+        "--backtest",
+        metavar="ROWS.csv",
+        help="compare predictions for llama.cpp with these rows of llama-bench, instead of a model file",
+    )
+    parser.add_argument(
+        "--refit",
+        action="store_true",
+        help="with --backtest: fit the constants on the rows, and predict each model from the others (minutes)",
     )
     parser.add_argument(
         "--ordering",
@@ -93,6 +112,10 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
+    if arguments.backtest:
+        from zinc_rt.perf.predict.backtest_report import backtest_report
+
+        return finish_report(backtest_report(arguments), arguments)
     return finish_report(predict_models(arguments), arguments)
 
 
@@ -109,10 +132,16 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     from zinc_rt.perf.predict.devices import table
     from zinc_rt.perf.predict.roofline import predict
 
+    if not arguments.models:
+        raise UsageError("no model", next="name a GGUF file, or --backtest ROWS.csv")
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
     if arguments.dispatches < 0:
         raise UsageError(f"--dispatches {arguments.dispatches}: expected 0 or more rows")
+    if not 1 <= arguments.slots <= MOST_SLOTS:
+        raise UsageError(f"--slots {arguments.slots}: expected 1 to {MOST_SLOTS}")
+    if arguments.slots > 1 and arguments.prompt_tokens > 1:
+        raise UsageError("--slots and --prompt-tokens: predict decode or a prompt, not both")
     report, out = start_report(Report("perf predict"), arguments), output_stream(arguments)
     report.details |= {"code": runtime_version()}
     report.ordering = arguments.ordering
@@ -165,6 +194,7 @@ def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, To
             ctx=ctx,
             position=position,
             tokens=arguments.prompt_tokens,
+            sequences=arguments.slots,
             plain=plain,
             ordering=arguments.ordering,
         )
@@ -207,7 +237,7 @@ def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTa
     from zinc_rt.perf.predict.roofline import predict
     from zinc_rt.perf.predict.tables import BeforeAfter
 
-    speeds = [each.tokens / predict(each, device, known).likely.seconds for each in (plain, work)]
+    speeds = [predict(each, device, known).speed("likely") for each in (plain, work)]
     return [
         BeforeAfter("dispatches", plain.dispatches, work.dispatches),
         BeforeAfter("barriers", plain.barriers, work.barriers),
@@ -221,6 +251,8 @@ def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
     from zinc_rt.cli.output import readable_size
 
     what = "one token" if work.tokens == 1 else f"{work.tokens} tokens of a prompt, the last"
+    if work.sequences > 1:
+        what = f"one token of each of {work.sequences} sequences,"
     terminal.show(f"{work.model}  {work.architecture}, {what} at position {work.position}", out=out)
     terminal.show(f"  reads {readable_size(work.read_bytes)}, writes {readable_size(work.written_bytes)}", out=out)
     by_class: dict[tuple[str, str], int] = {}
@@ -248,19 +280,18 @@ def _show(
 ) -> None:
     from zinc_rt.cli.report import Result
     from zinc_rt.perf.predict.ceilings import by_time_lost, ceiling_of
+    from zinc_rt.perf.predict.devices import CASES
     from zinc_rt.perf.predict.roofline import worth
     from zinc_rt.perf.predict.tables import lost_measure, lost_table
 
-    parts = prediction.likely
-    low, high = (work.tokens / prediction.cases[case].seconds for case in ("pessimistic", "optimistic"))
-    speed, bytes_alone = work.tokens / parts.seconds, work.tokens * prediction.ceiling
-    device = prediction.device
+    parts, device, bounds = prediction.likely, prediction.device, prediction.bounds
+    low, speed, high = (prediction.speed(case) for case in CASES)
     terminal.show(
         f"\n{device.name}: {device.memory_gbps:g} GB/s, {device.compute_units} CUs  [{device.source}]", out=out
     )
     terminal.show(
-        f"  predicted {speed:.1f} tok/s ({low:.1f} to {high:.1f}), bound by {parts.bound}; "
-        f"bandwidth limit {bytes_alone:.1f}",
+        f"  predicted {speed:.1f} tok/s ({low:.1f} to {high:.1f}), bound by {parts.bound}; limits: "
+        f"{prediction.ceiling:.1f} by bytes, {prediction.flops_ceiling:.0f} by operations",
         out=out,
     )
     shares = ", ".join(f"{name} {1e6 * value:.0f} µs" for name, value in parts.as_dict().items() if value > 0)
@@ -275,12 +306,12 @@ def _show(
             f"  {change.milestone}  {change.before:.1f} -> {change.after:.1f} tok/s: {change.change}", out=out
         )
     ceilings = [ceiling_of(each, device, known.case("likely")) for each in work.each]
-    groups, limited = by_time_lost(ceilings), _limited(ceilings, parts)
+    groups = by_time_lost(ceilings)
     if most:
         named = groups[:most]
         lost, whole = sum(group.lost for group in named), sum(group.lost for group in groups)
         terminal.show(
-            f"\n  dispatch by dispatch, each in its own limits: {work.tokens / limited:.1f} tok/s. Lost against "
+            "\n  dispatch by dispatch: lost against "
             f"its bytes at {device.memory_gbps:g} GB/s: {1e6 * whole:.0f} µs, {1e6 * lost:.0f} of them by",
             lost_table(named),
             out=out,
@@ -294,11 +325,12 @@ def _show(
             measure={
                 "tokens_per_second": speed,
                 "range": [low, high],
-                "ceiling": bytes_alone,
+                "ceiling": prediction.ceiling,
+                "flops_ceiling": prediction.flops_ceiling,
+                "bound_seconds": asdict(bounds),
                 "seconds": parts.as_dict(),
                 "worth": [asdict(each) for each in changes],
                 "plain": {each.name: each.plain for each in _saved(work, plain, device, known)},
-                "within_limits": work.tokens / limited,
                 "dispatches": [lost_measure(group) for group in groups],
                 "notes": list(prediction.notes),
             },
@@ -337,14 +369,10 @@ def _show_memory(
     )
 
 
-def _limited(ceilings: Sequence[Ceiling], parts: TokenSeconds) -> float:
-    """Return the seconds of a step whose dispatches run one after the other at their ceilings."""
-    return sum(each.seconds for each in ceilings) + parts.submit + parts.host + parts.readback
-
-
 def _work(work: TokenWork) -> dict[str, Any]:
     return {
         "tokens": work.tokens,
+        "sequences": work.sequences,
         "read_bytes": work.read_bytes,
         "expanded": [asdict(each) for each in work.expanded],
         "written_bytes": work.written_bytes,
@@ -355,7 +383,8 @@ def _work(work: TokenWork) -> dict[str, Any]:
         "ib_dwords": work.ib_dwords,
         "readback_bytes": work.readback_bytes,
         "logits_bytes": work.logits_bytes,
-        "nodes": [asdict(node) for node in work.nodes],
+        "instructions": sum(each.waves.instructions for each in work.each),
+        "vector_flops": sum(each.waves.vector_flops for each in work.each),
         "kernels": {
             name: {"waves": kernel.waves, "mix": kernel.mix, "vopd_rate": kernel.vopd_rate}
             for name, kernel in work.kernels.items()

@@ -1,18 +1,16 @@
-"""Predict tokens per second from a lowered graph and a device's specification: a roofline with the cost of
-dispatches.
-
-A token's time is the sum, over nodes, of the larger of its bytes at the memory's bandwidth and its instructions at
-the SIMDs' rate, plus the cost of dispatches, barriers, the submission and the host. Unknown values are named
-assumptions with a range (zinc_rt/host/devices.yaml).
+"""Predict the time of a step: the costs of its dispatches (zinc_rt/cost/dispatch.py), one after the other, plus
+the submission, the host and the host's reads. Unknown values are named assumptions with a range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from zinc_rt.cost.dispatch import StepBounds, bounds, cost_of
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.kernels.sets import code_of
+from zinc_rt.perf.predict.ceilings import counts_of
 from zinc_rt.perf.predict.devices import CASES, DeviceTable
 from zinc_rt.perf.predict.token_work import ARCH, TokenWork
 
@@ -21,10 +19,18 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TokenSeconds:
-    """Seconds of one token, by cause."""
+    """Seconds of one step by cause: dispatches by the limit that they run at, their packets and barriers, the
+    submission, the host and its reads.
+    """
 
     memory: float
-    issue: float  # not hidden by memory accesses
+    cache: float
+    latency: float
+    tail: float
+    issue: float
+    flops: float
+    matrix: float
+    lds: float
     dispatch: float
     barrier: float
     submit: float
@@ -36,72 +42,69 @@ class TokenSeconds:
         return sum(self.as_dict().values())
 
     @property
-    def tokens_per_second(self) -> float:
-        return 1 / self.seconds
-
-    @property
     def bound(self) -> str:
         """Return the cause that takes most of the time."""
         parts = self.as_dict()
         return max(parts, key=parts.__getitem__)
 
     def as_dict(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A prediction. `cases` are pessimistic, likely, optimistic; `ceiling` is every byte once at the specified
-    bandwidth.
-    """
+    """A prediction for a step of `tokens`. `cases` are pessimistic, likely, optimistic."""
 
     device: DeviceRow
+    tokens: int
     cases: Mapping[str, TokenSeconds]
-    ceiling: float
+    bounds: StepBounds
     notes: tuple[str, ...]
 
     @property
     def likely(self) -> TokenSeconds:
         return self.cases["likely"]
 
+    @property
+    def ceiling(self) -> float:
+        """Return tok/s if a step costs only its bytes, each once at the specified bandwidth."""
+        return self.tokens / self.bounds.bytes
+
+    @property
+    def flops_ceiling(self) -> float:
+        """Return tok/s if a step costs only its operations at the specified rates."""
+        return self.tokens / self.bounds.flops
+
+    def speed(self, case: str) -> float:
+        """Return tok/s of the step."""
+        return self.tokens / self.cases[case].seconds
+
 
 def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Prediction:
-    """Predict greedy decode of one stream, as the engine runs it: the device selects the token and keeps its
-    logits.
-    """
+    """Predict a greedy step, as the engine runs it: the device selects the token and keeps its logits."""
     cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
-    moved = work.read_bytes + work.written_bytes
-    return Prediction(device, cases, ceiling(moved, device.memory_gbps), tuple(_notes(work, device)))
+    least = bounds([counts_of(each) for each in work.each], device)
+    return Prediction(device, work.tokens, cases, least, tuple(_notes(work, device)))
 
 
 def parts_of(
     work: TokenWork, device: DeviceRow, assumed: Mapping[str, float], *, reads_logits: bool = False
 ) -> TokenSeconds:
-    """Return one token's time with these values of the assumptions. `reads_logits`: if the host read the logits
+    """Return a step's time with these values of the assumptions. `reads_logits`: if the host read the logits
     as well.
     """
-    memory_rate = device.memory_gbps * 1e9 * assumed["read_efficiency"]
-    issue_rate = device.issues_a_second * assumed["issue_share"]
     readback_bytes = work.readback_bytes + work.logits_bytes * reads_logits
-    memory = issue = 0.0
-    for node in work.nodes:
-        by_memory = (node.read_bytes + node.written_bytes) / memory_rate
-        memory += by_memory
-        issue += max(0.0, node.instructions / issue_rate - by_memory)
-    return TokenSeconds(
-        memory=memory,
-        issue=issue,
-        dispatch=work.dispatches * assumed["dispatch_us"] * 1e-6,
-        barrier=work.barriers * assumed["barrier_us"] * 1e-6,
-        submit=assumed["submit_us"] * 1e-6,
-        host=assumed["host_us"] * 1e-6,
-        readback=0.0 if device.unified_memory else readback_bytes / (assumed["bar_read_mbps"] * 1e6),
-    )
-
-
-def ceiling(bytes_a_token: float, gbps: float) -> float:
-    """Return tok/s if a token costs only its bytes at `gbps` times 10^9 bytes per second."""
-    return gbps * 1e9 / bytes_a_token
+    parts = dict.fromkeys((each.name for each in fields(TokenSeconds)), 0.0)
+    for each in work.each:
+        cost = cost_of(counts_of(each), device, assumed)
+        parts[cost.running_limit] += cost.running
+        parts["dispatch"] += cost.dispatch
+        parts["barrier"] += cost.barrier
+    parts["submit"] = assumed["submit_us"] * 1e-6
+    parts["host"] = assumed["host_us"] * 1e-6
+    if not device.unified_memory:
+        parts["readback"] = readback_bytes / (assumed["bar_read_mbps"] * 1e6)
+    return TokenSeconds(**parts)
 
 
 def _notes(work: TokenWork, device: DeviceRow) -> list[str]:
@@ -128,7 +131,7 @@ class ChangeWorth:
 CHANGES = (
     ("M1", "one submission replayed, not one for each dispatch", "submit_each"),
     ("M2", "the token chosen on the device, its logits left there", "readback"),
-    ("M4", "loops that hide every instruction behind memory", "issue"),
+    ("M4", "every dispatch at the memory's bandwidth", "running"),
     ("M5", "one persistent kernel: no dispatch, no submission, no host in the loop", "persistent"),
 )
 
@@ -148,8 +151,9 @@ def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[Change
             parts["submit"] /= work.dispatches
         elif what == "readback":
             parts["readback"] = parts_of(work, device, assumed).readback
-        elif what == "issue":
-            parts["issue"] = 0.0
+        elif what == "running":
+            parts |= dict.fromkeys(("cache", "latency", "tail", "issue", "flops", "matrix", "lds"), 0.0)
+            parts["memory"] = sum(cost_of(counts_of(each), device, assumed).memory for each in work.each)
         else:
             parts |= {"dispatch": 0.0, "submit": 0.0, "host": 0.0}
         options.append(ChangeWorth(milestone, change, before, 1 / sum(parts.values())))

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.cost.dispatch import LIMITS, DispatchCost
 from zinc_rt.host.terminal import Column, Table
-from zinc_rt.perf.predict.ceilings import Alike, Ceiling
+from zinc_rt.perf.predict.ceilings import Alike
 
 _LOST = ("", "grid", "MB", "waves", "in flight kB", "run µs", "GB/s %", "issue %", "LDS %", "launch µs", "lost µs")
 
@@ -19,7 +20,7 @@ def lost_table(groups: Sequence[Alike]) -> Table:
 
 
 def _lost_row(group: Alike) -> list[Any]:
-    one, work = group.first, group.first.work
+    one, work = group.first.cost, group.first.work
     return [
         work.kernel,
         work.op,
@@ -40,8 +41,7 @@ def _lost_row(group: Alike) -> list[Any]:
 
 def lost_measure(group: Alike) -> dict[str, Any]:
     """Return the same as JSON, times in seconds."""
-    one, work = group.first, group.first.work
-    loop = work.report.streaming
+    one, work = group.first.cost, group.first.work
     return {
         "kernel": work.kernel,
         "op": work.op,
@@ -56,8 +56,12 @@ def lost_measure(group: Alike) -> dict[str, Any]:
         "read_bytes": work.read_bytes,
         "written_bytes": work.written_bytes,
         "wave_bytes": work.wave_bytes,
-        "instructions": work.issued,
-        "bytes_per_instruction": loop.bytes_per_instruction if loop is not None else None,
+        "instructions": work.waves.instructions,
+        "issued": work.issued,
+        "load_bytes": work.waves.load_bytes,
+        "store_bytes": work.waves.store_bytes,
+        "vector_flops": work.waves.vector_flops,
+        "matrix_ops": dict(work.waves.matrix_ops),
         "loads_in_flight_a_wave": work.report.in_flight.loads,
         "bytes_in_flight_a_wave": work.report.in_flight.bytes,
         "in_flight_bytes": one.in_flight_bytes,
@@ -68,9 +72,8 @@ def lost_measure(group: Alike) -> dict[str, Any]:
     }
 
 
-def _seconds(one: Ceiling) -> dict[str, float]:
-    names = ("memory", "latency", "tail", "issue", "lds", "running", "launch", "ideal")
-    return {name: getattr(one, name) for name in names}
+def _seconds(one: DispatchCost) -> dict[str, float]:
+    return {name: getattr(one, name) for name in (*LIMITS, "running", "ideal")}
 
 
 @dataclass(frozen=True, slots=True)

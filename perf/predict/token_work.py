@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,8 +13,9 @@ from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import capacity_of
 from zinc_rt.engine.runner import LOGITS, NONFINITE
+from zinc_rt.engine.variants import CAPACITIES
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.ring_entry import BYTES as ENTRY_BYTES
 from zinc_rt.isa.report import KernelReport, report
@@ -30,8 +30,9 @@ from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.model.sample_graph import CURSOR, SampleForm, add_sampling
-from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works, instructions_a_byte
+from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works
 from zinc_rt.perf.predict.host_experts import ModelWeights
+from zinc_rt.perf.predict.wave_work import StepTokens
 from zinc_rt.pm4.generation import generation_of
 
 ARCH = code_of(DEFAULT_ARCH)
@@ -39,32 +40,19 @@ SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 
 
 @dataclass(frozen=True, slots=True)
-class NodeWork:
-    """One node. `instructions` is an estimate for all waves, `kernel` the one that streams most. A dispatch that
-    it shares with others counts for the first one.
-    """
-
-    label: str
-    op: str
-    kernel: str
-    read_bytes: int
-    written_bytes: int
-    dispatches: int
-    instructions: float
-
-
-@dataclass(frozen=True, slots=True)
 class TokenWork:
-    """One step of one stream, of one token or of `tokens`, the last at a position. `traffic` is by class and type;
-    `kernels` by name. `readback_bytes` are read by the host in each step; it does not read the `logits_bytes`.
-    `expanded` is the device memory of types that the device stores in another form.
+    """One step of `tokens`, equal parts of `sequences`, each part's last at a position.
+
+    `traffic` is by class and type; `kernels` by name; `each` has the dispatches in order. `readback_bytes` are
+    read by the host in each step; it does not read the `logits_bytes`. `expanded` is the device memory of types
+    that the device stores in another form.
     """
 
     model: str
     architecture: str
     position: int
     tokens: int
-    nodes: tuple[NodeWork, ...]
+    sequences: int
     traffic: tuple[Traffic, ...]
     dispatches: int
     barriers: int
@@ -96,46 +84,41 @@ def work_of(
     ctx: int,
     position: int,
     tokens: int = 1,
+    sequences: int = 1,
     arch: str = ARCH,
     plain: bool = False,
     ordering: str = AMD_ORDERINGS[0],
 ) -> TokenWork:
-    """Return the work of a token, or of `tokens` of a prompt together, as it runs; `plain`: without fused nodes
-    and merged dispatches, to show their savings. Raise UnsupportedError for a chip without kernels or a node
-    without a kernel, with the reason.
+    """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as it
+    runs; `plain`: without fused nodes and merged dispatches, to show their savings.
+
+    Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """
     rows = kernel_set(code_of(arch))
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
-    limits = SequenceLimits(ctx=ctx)
+    tokens = max(tokens, sequences)
+    limits = SequenceLimits(ctx=ctx, slots=sequences)
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
     graph = add_sampling(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
-    capacity = capacity_of((tokens, 1, 1))
+    holds = next((each for each in CAPACITIES if each >= tokens), tokens)
+    capacity = capacity_of((holds, min(holds, sequences), min(holds, sequences)))
     if rows.fuses and not plain:
         graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ordering) is None)
     program = _lowered(graph, rows, capacity, ordering)
-    plan, apart = dispatch_plan(replace(program, merging=None if plain else rows.merging)), dispatch_plan(program)
+    plan = dispatch_plan(replace(program, merging=None if plain else rows.merging))
     loaded = _loaded(plan, rows)
     stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
-    reports = {name: _report(arch, name) for name, _ in {**loaded, **_loaded(apart, rows)}}
-    launched: dict[int, list[str]] = {}  # as if each node's launches were its own
-    for step in apart.dispatches:
-        if step.node is not None:
-            launched.setdefault(id(step.node), []).append(step.launch.kernel)
-    dispatches = Counter(id(step.node) for step in plan.dispatches)
-    whole = Step(_as_stored(graph, rows), capacity, position, tokens)
-    nodes = tuple(
-        _node(call.node, whole, launched.get(id(call.node), []), dispatches[id(call.node)], reports)
-        for call in program.calls
-    )
+    reports = {name: _report(arch, name) for name, _ in loaded}
+    whole = Step(_as_stored(graph, rows), capacity, StepTokens(tokens, sequences, position))
     return TokenWork(
         model=gguf.path.name,
         architecture=gguf.architecture,
         position=position,
         tokens=tokens,
-        nodes=nodes,
-        traffic=decode_traffic(whole.graph, position=position, tokens=tokens),
+        sequences=sequences,
+        traffic=decode_traffic(whole.graph, position=position, tokens=tokens, sequences=sequences),
         dispatches=sum(1 for _ in plan.dispatches),
         barriers=_barriers(plan),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
@@ -145,7 +128,7 @@ def work_of(
         logits_bytes=size_bytes(graph.buffers[LOGITS], capacity),
         kernels=reports,
         each=dispatch_works(
-            plan, whole, reports, {name: prod(rows.load(name).workgroup) for name, _ in _loaded(plan, rows)}
+            plan, whole, arch, reports, {name: prod(rows.load(name).workgroup) for name, _ in _loaded(plan, rows)}
         ),
         expanded=expanded_types(rows.expansions, model.weights.values()),
         weights=ModelWeights(
@@ -173,27 +156,6 @@ def _as_stored(graph: OpGraph, rows: BinaryKernelSet) -> OpGraph:
         if spec.role == "weight" and spec.dtype in rows.expansions
     }
     return replace(graph, buffers={**graph.buffers, **stored}) if stored else graph
-
-
-def _node(
-    node: Node,
-    step: Step,
-    kernels: list[str],
-    dispatches: int,
-    reports: Mapping[str, KernelReport],
-) -> NodeWork:
-    traffic = step.traffic(node)
-    read = sum(row.read_bytes for row in traffic)
-    streaming = max(kernels, key=lambda name: instructions_a_byte(reports[name]) > 0, default="")
-    return NodeWork(
-        label=node.label or node.op.name,
-        op=node.op.name,
-        kernel=streaming,
-        read_bytes=read,
-        written_bytes=sum(row.written_bytes for row in traffic),
-        dispatches=dispatches,
-        instructions=read * instructions_a_byte(reports[streaming]) if streaming else 0.0,
-    )
 
 
 @cache

@@ -273,10 +273,12 @@ def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Mea
     native: set[str] = set()
     for model in lab.models(models):
         bench = lab.bench(tier, model=model)
-        work = work_of(lab.gguf(model), ctx=bench.engine.limits.ctx, position=PROMPT_TOKENS)
-        whole = sum(node.instructions for node in work.nodes)
-        for node in work.nodes:
-            cost[node.op] = cost.get(node.op, 0.0) + node.instructions / whole
+        model_work = work_of(lab.gguf(model), ctx=bench.engine.limits.ctx, position=PROMPT_TOKENS)
+        whole = sum(work.issued for work in model_work.each)
+        for work in model_work.each:
+            ops = work.op.split("+")
+            for op in ops:
+                cost[op] = cost.get(op, 0.0) + work.issued / whole / len(ops)
         native |= {node.op.name for node in _replay_stage(bench, "decode").nodes}
         if not any(code_of(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
             raise CannotMeasure(f"{tier} dispatches no machine code")

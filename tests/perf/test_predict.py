@@ -18,6 +18,7 @@ from zinc_rt.perf.predict.devices import CASES, read_table, table
 from zinc_rt.perf.predict.host_experts import host_experts
 from zinc_rt.perf.predict.roofline import parts_of, predict, worth
 from zinc_rt.perf.predict.token_work import TokenWork, work_of
+from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 
 R9700 = table().device("R9700")
 
@@ -41,15 +42,15 @@ def test_bandwidth_follows_from_bus_width_and_data_rate() -> None:
 
 
 def test_work_is_computed_from_the_graph(work: TokenWork) -> None:
-    """Node by node it adds up to the whole, and the dispatches are those of every node and the tier's own."""
-    assert sum(node.read_bytes for node in work.nodes) == work.read_bytes > 0
-    assert sum(node.written_bytes for node in work.nodes) == work.written_bytes > 0
-    assert 0 <= work.dispatches - sum(node.dispatches for node in work.nodes) <= 1
+    """Dispatch by dispatch it adds up to the whole."""
+    assert sum(each.read_bytes for each in work.each) == work.read_bytes > 0
+    assert sum(each.written_bytes for each in work.each) == work.written_bytes > 0
+    assert len(work.each) == work.dispatches
     with Engine(read_gguf(FOLDER / "qwen35moe-q.gguf"), CpuBackend("canonical-1"), ctx=256) as engine:
         plain = [node.label for node in engine.graph("decode").nodes if node.op.name != "BARRIER"]
-    names = {node.label for node in work.nodes}
-    assert len(work.nodes) < len(plain) and names <= {*plain, "record", "stream_out"}
-    assert all(node.instructions > 0 for node in work.nodes if node.kernel.startswith("matvec"))
+    names = {label for each in work.each for label in each.labels}
+    assert len(names) < len(plain) and names <= {*plain, "record", "stream_out"}
+    assert all(each.issued > 0 for each in work.each)
 
 
 def test_later_positions_read_more_keys(work: TokenWork) -> None:
@@ -64,24 +65,52 @@ def test_8_bit_activations_cost_dispatches_but_no_bytes(work: TokenWork) -> None
     assert any(name.startswith("quantise_") for name in q8.kernels)
 
 
-def test_prediction_never_beats_memory_bandwidth(work: TokenWork) -> None:
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_no_speed_exceeds_the_limits_of_the_card(tokens: int) -> None:
+    """Bytes at the specified bandwidth, operations at the specified rate: in every case, on every device."""
+    work = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, tokens=tokens)
+    flops = sum(each.waves.vector_flops for each in work.each)
     for device in table().devices.values():
         made = predict(work, device, table())
-        speeds = [made.cases[case].tokens_per_second for case in CASES]
-        assert speeds == sorted(speeds) and speeds[-1] < made.ceiling
+        speeds = [made.speed(case) for case in CASES]
+        assert speeds == sorted(speeds) and speeds[-1] < min(made.ceiling, made.flops_ceiling)
+        assert flops / tokens * speeds[-1] < device.tera_ops("f32") * 1e12
+        assert work.moved_bytes / tokens * speeds[-1] < device.memory_gbps * 1e9
 
 
-def test_memory_bounds_large_models_and_host_bounds_small_ones(work: TokenWork) -> None:
-    small = predict(work, R9700, table())
-    grown = tuple(replace(node, read_bytes=node.read_bytes * 2000) for node in work.nodes)
-    large = predict(replace(work, nodes=grown), R9700, table())
-    assert (small.likely.bound, large.likely.bound) == ("host", "memory")
+def test_peak_operations_are_the_makers_figures() -> None:
+    """TFLOPS and TOPS of the product pages of amd.com."""
+    pages = {"R9700": (47.8, 191, 383), "7900 XTX": (61.4, 123, 123)}
+    for key, figures in pages.items():
+        row = table().device(key)
+        assert [row.tera_ops(kind) for kind in ("f32", "f16", "iu8")] == pytest.approx(figures, rel=0.01)
 
 
-def test_instructions_count_when_not_hidden_by_memory(work: TokenWork) -> None:
-    likely = table().case("likely")
-    heavy = tuple(replace(node, instructions=node.instructions * 1000) for node in work.nodes)
-    assert parts_of(work, R9700, likely).issue < parts_of(replace(work, nodes=heavy), R9700, likely).issue
+def test_a_prompt_of_an_8b_model_stays_below_the_peak(tmp_path: Path) -> None:
+    """2 operations a weight and token: what 45,638 tok/s once exceeded three times over."""
+    path = write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-0.6b-q8_0"], header_only=True)
+    work = work_of(read_gguf(str(path)), ctx=1024, position=127, tokens=128)
+    speed = predict(work, R9700, table()).speed("optimistic")
+    assert 2 * 0.44e9 * speed < R9700.tera_ops("f32") * 1e12
+
+
+def test_experts_are_read_once_however_many_tokens_choose_them() -> None:
+    gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
+    read = []
+    for tokens in (1, 2, 64):
+        work = work_of(gguf, ctx=256, position=200, tokens=tokens)
+        read.append(sum(row.read_bytes for row in work.traffic if "exps" in row.name))
+    assert read[0] < read[1] < 2 * read[0] and read[2] < 64 * read[0]
+
+
+def test_slots_share_the_weights() -> None:
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    one, four = (work_of(gguf, ctx=256, position=100, sequences=slots) for slots in (1, 4))
+    kv, weights = (
+        [sum(row.read_bytes for row in each.traffic if row.kind == kind) for each in (one, four)]
+        for kind in ("kv", "weight")
+    )
+    assert four.tokens == 4 and kv[1] == 4 * kv[0] and weights[1] < 1.1 * weights[0]
 
 
 def test_host_reads_only_ring_entry_cursor_and_flag(work: TokenWork) -> None:
@@ -114,9 +143,7 @@ def test_changes_never_slow_down_the_prediction(work: TokenWork) -> None:
 
 
 def test_prediction_includes_changes_made_so_far(work: TokenWork) -> None:
-    assert worth(work, R9700, table())[1].after == pytest.approx(
-        predict(work, R9700, table()).likely.tokens_per_second
-    )
+    assert worth(work, R9700, table())[1].after == pytest.approx(predict(work, R9700, table()).speed("likely"))
 
 
 def test_unknown_device_lists_known_ones() -> None:

@@ -1,4 +1,4 @@
-"""The constants of the scheduler's simulation are what `perf predict` says."""
+"""The step times of the scheduler are those of `perf predict`, within 5 %."""
 
 from __future__ import annotations
 
@@ -11,23 +11,44 @@ from zinc_rt.perf.predict.devices import table
 from zinc_rt.perf.predict.roofline import parts_of
 from zinc_rt.perf.predict.token_work import work_of
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.sched.step_cost import PREDICTED
-
-pytestmark = pytest.mark.rest
+from zinc_rt.sched.step_cost import PREDICTED, StepCost
 
 CTX = 32_768
+STEPS = (  # prompt tokens, decodes, position of the last token
+    (0, 1, 4095),
+    (0, 4, 1000),
+    (0, 16, 4095),
+    (3, 0, 2),
+    (40, 0, 39),
+    (256, 0, 2047),
+    (512, 0, 511),
+)
 
 
+@pytest.mark.rest
 def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
     device, assumed = table().device("R9700"), table().case("likely")
-    first, last = (work_of(model, ctx=CTX, position=at) for at in (0, CTX - 1))
-    seconds = [parts_of(work, device, assumed).seconds for work in (first, last)]
-    plain = work_of(
-        model, ctx=CTX, position=0, plain=True
-    )  # kernels that load nothing but weights and their token
-    issue = sum(node.instructions for node in plain.nodes) / (device.issues_a_second * assumed["issue_share"])
     assert PREDICTED.card == device.name
-    assert PREDICTED.step_us == pytest.approx(1e6 * seconds[0], rel=0.02)
-    assert PREDICTED.prompt_us == PREDICTED.decode_us == pytest.approx(1e6 * issue, rel=0.02)
-    assert PREDICTED.context_us == pytest.approx(1e6 * (seconds[1] - seconds[0]) / (CTX - 1), rel=0.02)
+    for prompt, decodes, position in STEPS:
+        work = work_of(model, ctx=CTX, position=position, tokens=max(1, prompt), sequences=max(1, decodes))
+        seconds = parts_of(work, device, assumed).seconds
+        context = (position + 1) * max(1, decodes)
+        assert PREDICTED.nanoseconds(prompt, decodes, context) == pytest.approx(1e9 * seconds, rel=0.05)
+
+
+def test_a_tile_costs_the_same_however_full() -> None:
+    times = [PREDICTED.nanoseconds(tokens, 0, tokens) for tokens in (17, 18, 20, 21)]
+    assert times[0] == times[1] == times[2] < times[3]
+
+
+def test_more_tokens_of_one_size_take_longer() -> None:
+    """What the search for the most tokens within a budget depends on."""
+    for size in range(1, 10):
+        times = [PREDICTED.nanoseconds(n, 0, n) for n in range((1 << size >> 1) + 1, (1 << size) + 1)]
+        assert times == sorted(times)
+
+
+def test_step_without_a_curve_is_linear() -> None:
+    plain = StepCost("a card", "a model", 100, prompt_us=10, decode_us=20, context_us=1, source="this test")
+    assert plain.nanoseconds(3, 2, 7) == 1000 * (100 + 30 + 40 + 7)

@@ -17,6 +17,7 @@ from zinc_rt.host.files import load_yaml
 FILE = Path(__file__).resolve().parent / "devices.yaml"
 SCHEMA = "zinc-rt-devices/1"
 SIMDS_A_CU = 2  # each issues one wave32 instruction a cycle (RDNA3 and RDNA4)
+OPS = ("f32", "f16", "bf16", "iu8", "iu4", "dot")  # of DeviceRow.ops_a_clock
 _PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}(?::[0-9a-f]{2})?")
 
 
@@ -35,6 +36,8 @@ class DeviceRow:
     last_level_cache_mib: float
     board_w: float
     source: str
+    ops_a_clock: Mapping[str, float]  # of a compute unit, by type: f32 vector; f16, bf16, iu8, iu4 matrix; dot
+    lds_kib: float  # of a compute unit
     unified_memory: bool = False  # the host reads the same memory, cached
     pcie_gts: float = 0.0  # of each lane; 0: host memory is the device's own
     pcie_lanes: int = 0
@@ -46,6 +49,10 @@ class DeviceRow:
     @property
     def memory_gbps(self) -> float:
         return self.bus_bits / 8 * self.gbps_a_pin
+
+    def tera_ops(self, kind: str) -> float:
+        """Return 10^12 operations per second of a type at the specified clock."""
+        return self.ops_a_clock[kind] * self.compute_units * self.clock_mhz * 1e-6
 
     @property
     def pcie_gbps(self) -> float:
@@ -74,6 +81,8 @@ def read_devices(path: Path) -> Mapping[str, DeviceRow]:
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
     for key, device in rows.items():
+        if missing := [kind for kind in OPS if device.ops_a_clock.get(kind, 0) <= 0]:
+            raise InputError(f"{path}: {key}: no ops_a_clock of {', '.join(missing)}")
         if min(device.memory_gbps, device.issues_a_second, device.memory_gb) <= 0 or not device.source:
             raise InputError(f"{path}: {key}: expected positive figures and a source")
     return rows

@@ -48,7 +48,8 @@ PACKAGES: dict[str, Package] = {  # lowest first: a package imports only from ro
     "kmd": _package("isa"),
     "kernels": _package("ir isa spirv", computes=True),  # isa: code objects, occupancy in the .zrt header
     "mem": _package("ir", computes=True),
-    "sched": _package("exec ir mem", computes=True),  # sampling parameters
+    "cost": _package(computes=True),  # the cost model of predictions, step times and gates
+    "sched": _package("cost exec ir mem", computes=True),  # sampling parameters
     "sim": _package("kmd pm4 isa"),
     "lower": _package("ir kernels mem", computes=True),
     "model": _package("ir kernels mem", computes=True),

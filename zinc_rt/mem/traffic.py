@@ -31,13 +31,14 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One node's operand, in a step of several tokens of which the last is at a position."""
+    """One node's operand, in a step of several tokens. The last token of each sequence is at `position`."""
 
     node: Node
     spec: BufferSpec
     graph: OpGraph
     position: int
     tokens: int
+    sequences: int
 
     @property
     def whole_bytes(self) -> int:
@@ -53,8 +54,8 @@ class _Read:
         return self.graph.buffers[self.node.inputs[ports.index(name)]]
 
 
-def _one_row(read: _Read) -> int:
-    return read.row_bytes
+def _a_row_a_sequence(read: _Read) -> int:
+    return read.row_bytes * min(read.sequences, int(read.spec.shape[0]))
 
 
 def _row_per_token(read: _Read) -> int:
@@ -62,15 +63,18 @@ def _row_per_token(read: _Read) -> int:
 
 
 def _expert_rows(read: _Read) -> int:
-    """Return the bytes of the experts chosen by several tokens, assuming distinct choices while possible."""
-    return read.row_bytes * min(int(read.operand("ids").shape[1]) * read.tokens, int(read.spec.shape[0]))
+    """Return the bytes of the distinct experts that the tokens choose, each once: the expected number if every
+    token chooses independently and evenly."""
+    experts = int(read.spec.shape[0])
+    missed = (1 - int(read.operand("ids").shape[1]) / experts) ** read.tokens
+    return round(read.row_bytes * experts * (1 - missed))
 
 
 def _keys_read(read: _Read) -> int:
     window = read.node.attrs.get("window", 0)
     assert isinstance(window, int)
     seen = read.position + 1
-    return read.row_bytes * (min(seen, window) if window else seen)
+    return read.sequences * read.row_bytes * (min(seen, window) if window else seen)
 
 
 def _nothing(read: _Read) -> int:
@@ -106,17 +110,17 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
     **{
         (op, name): _nothing for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _PLAIN_KV
     },
-    **{(op, "state"): _one_row for op in _RECURRENT},
-    (Op.LOAD_REQUEST_STATE, "table"): _one_row,
+    **{(op, "state"): _a_row_a_sequence for op in _RECURRENT},
+    (Op.LOAD_REQUEST_STATE, "table"): _a_row_a_sequence,
     (Op.STORE_REQUEST_STATE, "table"): _nothing,
 }
 
 
-def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1) -> tuple[Traffic, ...]:
+def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1, sequences: int = 1) -> tuple[Traffic, ...]:
     """Return the traffic of one token of one request at `position`, weights first.
 
-    `graph`: a model's decode stage; for `tokens` together, of which the last is at `position`, its prefill stage.
-    Data that they share is read once.
+    `graph`: a model's decode stage; for `tokens` together, in equal parts of `sequences` that each end at
+    `position`, its prefill stage. Data that they share is read once.
 
     Raise KeyError for a state operand without a rule.
     """
@@ -133,7 +137,7 @@ def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1) -> tuple[T
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):  # BARRIER has no ports
             if name == ABSENT or graph.buffers[name].role not in ("weight", "constant", "state"):
                 continue
-            read = _Read(node, graph.buffers[name], graph, position, tokens)
+            read = _Read(node, graph.buffers[name], graph, position, tokens, sequences)
             rule = PARTLY_READ.get((node.op, port.name))
             if rule is None and read.spec.role == "state":
                 raise KeyError(f"{node!r}: how much of {name} it reads is not listed in mem/traffic.py")
@@ -141,8 +145,8 @@ def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1) -> tuple[T
         for port, name in zip(OPS[node.op].outputs, node.outputs, strict=False):
             if port.inplace is not None and graph.buffers[name].role == "state":
                 spec = graph.buffers[name]
-                rows = tokens if _kind(spec) == "kv" else 1
-                add(spec, 0, rows * _Read(node, spec, graph, position, tokens).row_bytes)
+                rows = tokens if _kind(spec) == "kv" else sequences
+                add(spec, 0, rows * _Read(node, spec, graph, position, tokens, sequences).row_bytes)
     order = ("weight", "constant", "kv", "state")
     return tuple(sorted(totals.values(), key=lambda row: order.index(row.kind)))
 

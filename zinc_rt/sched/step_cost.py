@@ -1,16 +1,18 @@
-"""The time of a step: predicted as a + b prompt tokens + c decodes + d context, then corrected by measurement.
+"""The time of a step: predicted from its prompt tokens, decodes and context, then corrected by measurement.
 
-PREDICTED has the constants of `zinc-rt perf predict`, a roofline model that no card has confirmed.
-tests/perf/test_step_cost.py recomputes them. The planner's latency budgets and the simulation use the same
-constants.
+PREDICTED has the times that `zinc-rt perf predict` gives (the cost model of zinc_rt/cost), which no card has
+confirmed. tests/perf/test_step_cost.py recomputes them. The planner's latency budgets and the simulation use the
+same constants.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median_low
+
+from zinc_rt.cost.step_curve import StepCurve
 
 NS = 1_000_000_000
 EVERY = 4  # steps of a kind and size between two looks at it
@@ -20,7 +22,9 @@ SAMPLES = 9  # durations of a kind and size of step that its correction is the m
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """Microseconds: `step_us` per step, `prompt_us` per prompt token, `decode_us` per decoding sequence,
-    `context_us` per context token that the step's sequences read."""
+    `context_us` per context token that the step's decodes read. With a `curve`, it replaces `step_us` and
+    `prompt_us`, `decode_us` is the time of each decode after the first beyond that of a token, and a prompt's
+    context counts as the curve's pairs; without one, as `context_us`."""
 
     card: str
     model: str
@@ -29,24 +33,48 @@ class StepCost:
     decode_us: float
     context_us: float
     source: str
+    curve: StepCurve | None = None
 
     def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
-        """Return the time of a step with so many prompt tokens, decodes and context tokens."""
-        tokens_us = self.prompt_us * prompt + self.decode_us * decodes
-        return round(1000 * (self.step_us + tokens_us + self.context_us * context))
+        """Return the time of a step with so many prompt tokens, decodes and context tokens. The context is divided
+        equally among the decodes and the prompt."""
+        if self.curve is None:
+            tokens_us = self.prompt_us * prompt + self.decode_us * decodes
+            return round(1000 * (self.step_us + tokens_us + self.context_us * context))
+        read = context * decodes / (decodes + 1) if prompt else context
+        pairs = prompt * max(0.0, context - read - prompt)  # the curve has those of the prompt's own tokens
+        attention_us = self.context_us * read + self.curve.pair_us * pairs
+        rows_us = self.decode_us * max(0, decodes - 1)
+        return round(1000 * (self.curve.base_us(prompt + decodes) + rows_us + attention_us))
 
 
-# A token's cost: the instructions that its kernels issue, over what the SIMDs issue; kernels that compute several
-# tokens from one reading of a weight make it smaller. Memory and instructions are added here, where a roofline
-# takes the larger: too slow by step_us at most.
 PREDICTED = StepCost(
     "Radeon AI PRO R9700",
     "the shape of Qwen3 8B, Q4_K_M",
-    step_us=10_676.0,
-    prompt_us=1_636.0,
-    decode_us=1_636.0,
-    context_us=0.576,
+    step_us=0.0,
+    prompt_us=0.0,
+    decode_us=360.0,
+    context_us=0.573,
     source="zinc-rt perf predict --model qwen3-8b-q4_k_m.gguf --ctx 32768, likely case, canonical-1",
+    curve=StepCurve(
+        tokens=(1, 4, 8, 16, 20, 32, 64, 128, 132, 256, 512),
+        microseconds=(
+            10_405.0,
+            11_853.0,
+            19_546.0,
+            35_893.0,
+            45_290.0,
+            69_803.0,
+            135_278.0,
+            266_588.0,
+            280_130.0,
+            535_658.0,
+            1_070_326.0,
+        ),
+        tile=4,
+        tiled_from=2,
+        pair_us=0.1366,
+    ),
 )
 
 
@@ -112,18 +140,22 @@ class MeasuredCost:
     def prompt_tokens(self, budget_ns: int, decodes: int, context: int, maximum: int) -> int:
         """Return how many prompt tokens, at most `maximum`, fit the budget beside the decodes; `context`: of the
         decodes and of the prompt before these tokens."""
-        fixed_ns = self.prior.nanoseconds(0, decodes, context)
-        unit_us = self.prior.prompt_us + self.prior.context_us
-        return self._remaining_budget(budget_ns, fixed_ns, unit_us, decodes, maximum, prompts=True)
+
+        def predicted_ns(count: int) -> int:
+            return self.prior.nanoseconds(count, decodes, context + count)
+
+        return self._fitting_units(budget_ns, predicted_ns, decodes, maximum, prompts=True)
 
     def further_decodes(
         self, budget_ns: int, prompt: int, decodes: int, context: int, maximum: int, each: int
     ) -> int:
         """Return how many further decodes, at most `maximum` with `each` context tokens, fit the budget beside
         `decodes` with `context`, and `prompt` prompt tokens."""
-        fixed_ns = self.prior.nanoseconds(prompt, decodes, context)
-        unit_us = self.prior.decode_us + self.prior.context_us * each
-        return self._remaining_budget(budget_ns, fixed_ns, unit_us, prompt + decodes, maximum, prompts=prompt > 0)
+
+        def predicted_ns(count: int) -> int:
+            return self.prior.nanoseconds(prompt, decodes + count, context + count * each)
+
+        return self._fitting_units(budget_ns, predicted_ns, prompt + decodes, maximum, prompts=prompt > 0)
 
     def report(self) -> Iterator[MeasuredSize]:
         """Yield what was measured, by kind and size."""
@@ -132,19 +164,27 @@ class MeasuredCost:
                 if seen.last:
                     yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio())
 
-    def _remaining_budget(
-        self, budget_ns: int, fixed_ns: int, unit_us: float, tokens: int, maximum: int, *, prompts: bool
+    def _fitting_units(
+        self, budget_ns: int, predicted_ns: Callable[[int], int], tokens: int, maximum: int, *, prompts: bool
     ) -> int:
-        """Return how many units of `unit_us` fit beside a step of `tokens` that is predicted to take `fixed_ns`.
-        The largest size with room within the budget decides: each has its own ratio."""
+        """Return the most units, at most `maximum`, with which a step of `tokens` stays within the budget;
+        `predicted_ns` is its time with so many. Sizes are tried from the largest, each with its ratio: within one,
+        more units take longer."""
         for size in range((tokens + maximum - 1).bit_length(), -1, -1):
-            smallest, largest = (1 << size >> 1) + 1, 1 << size
-            left_us = (budget_ns / self._ratio(prompts, size) - fixed_ns) / 1000
-            count = maximum if not unit_us else min(maximum, int(left_us // unit_us))
-            if count > 0 and left_us >= 0 and tokens + count >= smallest:
-                return min(count, largest - tokens)
-            if largest <= tokens:
-                break
+            least = max(1, (1 << size >> 1) + 1 - tokens)
+            largest = min(maximum, (1 << size) - tokens)
+            if least > largest:
+                continue
+            limit_ns = budget_ns / self._ratio(prompts, size)
+            if predicted_ns(least) > limit_ns:
+                continue
+            while least < largest:
+                middle = (least + largest + 1) // 2
+                if predicted_ns(middle) <= limit_ns:
+                    least = middle
+                else:
+                    largest = middle - 1
+            return least
         return 0
 
     def _ratio(self, prompts: bool, size: int) -> float:

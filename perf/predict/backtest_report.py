@@ -1,0 +1,75 @@
+"""The report of a back-test: each row's error, and the errors of each group against the baseline."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.cli.output import output_stream
+from zinc_rt.cli.report import Report, Result
+from zinc_rt.host import terminal
+from zinc_rt.host.version import runtime_version
+from zinc_rt.perf.predict import backtest
+from zinc_rt.perf.predict.backtest import Tested
+from zinc_rt.perf.predict.llama_cpp import FOLDER, constants
+
+COMMITTED = FOLDER / "llama_rows.csv"  # the rows on which the constants were fitted
+
+
+def backtest_report(arguments: argparse.Namespace) -> Report:
+    """Predict the rows of a file and show the errors. With `refit`, constants are fitted on the file's rows, and
+    each model is predicted from the others. Raise InputError for a file, chip or backend that is not known.
+    """
+    report, out = Report("perf predict"), output_stream(arguments)
+    report.details |= {"code": runtime_version(), "rows": Path(arguments.backtest).name}
+    rows = backtest.read_rows(Path(arguments.backtest))
+    if arguments.refit:
+        known = backtest.fit_all(rows)
+        _add(report, out, "refit", backtest.backtest(rows, known, backtest.one_bandwidth(rows)), show=False)
+        _add(report, out, "leave-one-model-out", backtest.leave_one_model_out(rows), show=True)
+    else:
+        known = dict(constants())
+        baseline = backtest.one_bandwidth(backtest.read_rows(COMMITTED))
+        _add(report, out, "backtest", backtest.backtest(rows, known, baseline), show=True)
+    report.details["constants"] = {name: asdict(each) for name, each in known.items()}
+    terminal.show("\nconstants of llama.cpp's backends:", out=out)
+    for name, each in known.items():
+        values = ", ".join(f"{key} {value:.4g}" for key, value in asdict(each).items())
+        terminal.show(f"  {name}: {values}", out=out)
+    return report
+
+
+def _add(report: Report, out: Any, kind: str, tested: list[Tested], *, show: bool) -> None:
+    if show:
+        terminal.show(_table(tested), out=out)
+    terminal.show(f"\nmedian absolute error, {kind}:", out=out)
+    for group, (count, error, baseline) in backtest.errors(tested).items():
+        against = "" if baseline is None else f"; one bandwidth for each backend: {baseline:.1%}"
+        terminal.show(f"  {group}: {error:.1%} of {count} rows{against}", out=out)
+        measure = {"rows": count, "median_error": error, "baseline_error": baseline}
+        report.results.append(Result(f"{kind}/{group}", "prediction", "pass", measure=measure))
+    report.details[kind] = [
+        {"model": each.row.model, "chip": each.row.chip, "backend": each.row.backend, "test": each.row.test}
+        | {"measured": each.row.speed, "predicted": each.predicted, "error": each.error}
+        for each in tested
+    ]
+
+
+def _table(tested: Iterable[Tested]) -> terminal.Table:
+    right = [terminal.Column(name, right=True) for name in ("measured", "predicted", "error")]
+    rows = [
+        [
+            each.row.chip,
+            each.row.model,
+            each.row.backend,
+            each.row.test,
+            f"{each.row.speed:.1f}",
+            f"{each.predicted:.1f}",
+            f"{each.error:+.1%}",
+        ]
+        for each in tested
+    ]
+    return terminal.Table(["chip", "model", "backend", "test", *right], rows)

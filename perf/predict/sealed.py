@@ -1,0 +1,61 @@
+"""The sealed forecasts, perf/predict/forecasts.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.host.errors import InputError
+
+FILE = Path(__file__).resolve().parent / "forecasts.json"
+SCHEMA = "zinc-rt-forecasts/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A forecast in tok/s, all sequences together. `bytes_bound` and `flops_bound` are the least times of its
+    bytes and its operations, as tok/s. `note`: why there is no figure, or what it depends on.
+    """
+
+    device: str
+    model: str
+    load: str
+    likely: float | None
+    low: float | None
+    high: float | None
+    bytes_bound: float
+    flops_bound: float
+    dispatches: int
+    barriers: int
+    note: str = ""
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the date, the rows, the losses and the assumptions."""
+    sealed = {name: document[name] for name in ("date", "rows", "losses", "assumptions")}
+    return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def committed() -> Mapping[str, Any]:
+    """Return the sealed forecasts. Raise InputError for a file whose seal is not that of its rows."""
+    document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    if document["schema"] != SCHEMA or document["seal"] != seal_of(document):
+        raise InputError(
+            f"{FILE}: the seal is not that of the rows",
+            next="restore it, or compute them again: python -m zinc_rt.perf.predict.forecasts",
+        )
+    return document
+
+
+def forecast(device: str, model: str, load: str) -> Forecast:
+    """Return a sealed forecast. Raise KeyError for one that does not exist."""
+    for row in committed()["rows"]:
+        if (row["device"], row["model"], row["load"]) == (device, model, load):
+            return Forecast(**row)
+    raise KeyError(f"no forecast for {model} on {device}, {load}")

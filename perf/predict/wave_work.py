@@ -1,0 +1,168 @@
+"""What the waves of a dispatch execute, from the kernel's code and the step's data, without running it.
+
+A sample of waves, spread evenly over the grid, is interpreted (zinc_rt/isa/wave_counts.py) and scaled to all.
+Kernel arguments and the step block have their actual contents; other memory reads as 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.isa.target import target_of
+from zinc_rt.isa.wave_counts import ARGUMENTS_AT, WaveCounter, WaveCounts
+from zinc_rt.kernels.launch import COUNTS, Launch, Operand, Ref
+from zinc_rt.kernels.sets import BinaryKernelSet, code_of, kernel_set
+
+SAMPLES = 48  # waves of a dispatch that are interpreted, at least; more where there are many tokens
+MOST_TILES = 128
+_BUFFERS_AT, _BUFFER_BYTES = 1 << 44, 1 << 36
+_STEPS = (0.8191725133961645, 0.6710436067037893, 0.5497004779019703)  # of the R3 sequence
+
+
+@dataclass(frozen=True, slots=True)
+class StepTokens:
+    """The tokens of a step: `tokens` of `sequences` with equal parts, each ending at `position`."""
+
+    tokens: int
+    sequences: int
+    position: int
+
+    def count(self, symbol: str) -> int:
+        return {"tokens": self.tokens, "sequences": self.sequences, "rows": self.sequences}.get(symbol, 0)
+
+    def dword(self, name: str, index: int) -> int:
+        """Return a dword of a step buffer; 0 for every other buffer."""
+        part = max(1, self.tokens // self.sequences)
+        if name == COUNTS:
+            return self.count(SYMBOLS[index]) if index < len(SYMBOLS) else 0
+        if name.endswith(".position"):
+            return max(0, self.position - part + 1 + index % part)
+        if name.endswith((".slot", ".sequence")):
+            return min(index // part, self.sequences - 1)
+        if name.endswith(".logit_row"):
+            return min(part * (index + 1), self.tokens) - 1
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaveTotals:
+    """Sums over all waves of a dispatch; the fields are those of WaveCounts."""
+
+    waves: int
+    units: Mapping[str, float]
+    load_bytes: float
+    store_bytes: float
+    lds_bytes: float
+    vector_flops: float
+    matrix_ops: Mapping[str, float]
+
+    @property
+    def instructions(self) -> float:
+        return sum(self.units.values())
+
+    @property
+    def issued(self) -> float:
+        """Return the instructions that fill an issue slot: waits and delays fill none."""
+        return self.instructions - self.units.get("wait", 0) - self.units.get("other", 0)
+
+
+class WaveWork:
+    """Counts dispatches of one step; equal ones once."""
+
+    def __init__(self, arch: str, step: StepTokens) -> None:
+        self.arch, self.step = arch, step
+        self._known: dict[object, WaveTotals] = {}
+
+    def totals(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
+        operands = tuple(_name(each) for each in launch.buffers)
+        key = launch.kernel, launch.constants, grid, operands
+        if key not in self._known:
+            self._known[key] = self._count(launch, grid, waves_a_workgroup)
+        return self._known[key]
+
+    def _count(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
+        memory = _Memory(launch, self.step)
+        counter = _counter(self.arch, launch.kernel)
+        sizes = (*grid, waves_a_workgroup)
+        samples = [counter.count((x, y, z), wave, memory.dword) for x, y, z, wave in _sample(sizes)]
+        return _scaled(samples, prod(sizes))
+
+
+def _name(operand: Operand | None) -> str:
+    """Return an operand's name if the interpreted values depend on it."""
+    if operand is None:
+        return ""
+    return operand.name if isinstance(operand, Ref) and operand.name.startswith(("step.", "request[")) else "*"
+
+
+class _Memory:
+    def __init__(self, launch: Launch, step: StepTokens) -> None:
+        self._operands = [each for each in launch.buffers if each is not None]
+        self._step = step
+        places = {id(each): _BUFFERS_AT + _BUFFER_BYTES * at for at, each in enumerate(self._operands)}
+
+        def address(operand: Operand) -> int:
+            return places[id(operand)] + (operand.offset_bytes if isinstance(operand, Ref) else 0)
+
+        kernarg = launch.kernarg(address)
+        self._arguments = struct.unpack(f"<{len(kernarg) // 4}I", kernarg)
+
+    def dword(self, address: int) -> int | None:
+        if address >= _BUFFERS_AT:
+            at, offset = divmod(address - _BUFFERS_AT, _BUFFER_BYTES)
+            operand = self._operands[at] if at < len(self._operands) else None
+            return self._step.dword(operand.name, offset // 4) if isinstance(operand, Ref) else 0
+        index = (address - ARGUMENTS_AT) // 4
+        return self._arguments[index] if 0 <= index < len(self._arguments) else 0
+
+
+@cache
+def _counter(arch: str, kernel: str) -> WaveCounter:
+    rows = kernel_set(code_of(arch))
+    assert isinstance(rows, BinaryKernelSet)
+    zrt = rows.load(kernel)
+    return WaveCounter(zrt.code, target_of(arch, zrt.wave), zrt.entry_offset)
+
+
+def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:
+    """Yield every index if there are few. Else yield SAMPLES or more: the first dimension, which is the tokens of
+    a step, in equal steps, the others by a Kronecker sequence."""
+    first = sizes[0]
+    if prod(sizes) <= SAMPLES:
+        for at in range(prod(sizes)):
+            rest = at // first
+            yield at % first, rest % sizes[1], rest // sizes[1] % sizes[2], rest // sizes[1] // sizes[2]
+        return
+    count = first * -(-SAMPLES // first) if first <= MOST_TILES else MOST_TILES
+    for number in range(count):
+        points = ((0.5 + step * number) % 1 for step in _STEPS)
+        others = (int(size * point) for size, point in zip(sizes[1:], points, strict=True))
+        yield (2 * number + 1) * first // (2 * count), *others
+
+
+def _scaled(samples: list[WaveCounts], waves: int) -> WaveTotals:
+    factor = waves / len(samples)
+    units: Counter[str] = Counter()
+    matrix: Counter[str] = Counter()
+    for each in samples:
+        units.update(each.units)
+        matrix.update(each.matrix_ops)
+
+    def total(field: str) -> float:
+        return float(factor * sum(getattr(each, field) for each in samples))
+
+    return WaveTotals(
+        waves=waves,
+        units={unit: factor * count for unit, count in units.items()},
+        load_bytes=total("load_bytes"),
+        store_bytes=total("store_bytes"),
+        lds_bytes=total("lds_bytes"),
+        vector_flops=total("vector_flops"),
+        matrix_ops={kind: factor * count for kind, count in matrix.items()},
+    )

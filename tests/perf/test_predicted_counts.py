@@ -1,0 +1,52 @@
+"""Predicted counts are those that the simulated device's counters show."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.perf.predict.token_work import work_of
+from zinc_rt.sim.in_process import SimDriver
+
+CTX = 256
+NOT_DRAWN = ("store_rows", "stream_out")  # a step that returns logits to the host selects no token on the device
+
+
+def counters(driver: SimDriver) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for each in driver.machine.gpus[0].profile():
+        values = each.dispatches, each.waves, each.instructions, each.bytes
+        counted.update(dict(zip(("dispatches", "waves", "instructions", "bytes"), values, strict=True)))
+    return counted
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(("model", "tokens"), [("qwen35moe-q", 1), ("qwen3-q", 16), ("gemma4-q", 24)])
+def test_counts_match_the_simulated_device(model: str, tokens: int) -> None:
+    gguf = read_gguf(FOLDER / f"{model}.gguf")
+    driver = SimDriver(sanitizer="off", profile=True)
+    backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all)
+    with Engine(gguf, backend, ctx=CTX) as engine:
+        sequence = engine.open()
+        engine.extend(sequence, [1 + index for index in range(60)], rows="last")
+        engine.extend(sequence, [3 + index for index in range(tokens)], rows="last")
+        before = counters(driver)
+        engine.extend(sequence, [5 + index for index in range(tokens)], rows="last")
+        counted = counters(driver) - before
+    work = work_of(gguf, ctx=CTX, position=60 + 2 * tokens - 1, tokens=tokens)
+    each = [one for one in work.each if one.kernel not in NOT_DRAWN]
+    predicted = {
+        "dispatches": len(each),
+        "waves": sum(one.waves.waves for one in each),
+        "instructions": sum(one.waves.instructions for one in each),
+        "bytes": sum(one.waves.load_bytes + one.waves.store_bytes for one in each),
+    }
+    for name, value in predicted.items():
+        assert value == pytest.approx(counted[name], rel=0.05), name

@@ -1,0 +1,34 @@
+"""The time of steps as a curve over their tokens, for planning: interpolated between predicted steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepCurve:
+    """Microseconds of a step by its tokens, at context 0: `tokens` ascending, `microseconds` of each.
+
+    From `tiled_from` tokens on, kernels compute tiles of `tile` tokens, and a part of a tile costs a whole one.
+    `pair_us` is the time of one prompt token and one key that it attends to, over all layers.
+    """
+
+    tokens: tuple[int, ...]
+    microseconds: tuple[float, ...]
+    tile: int
+    tiled_from: int
+    pair_us: float
+
+    def base_us(self, tokens: int) -> float:
+        """Return the time of a step of so many tokens; beyond the last point it is proportional."""
+        if tokens >= self.tiled_from:
+            tokens = -(-tokens // self.tile) * self.tile
+        if tokens >= self.tokens[-1]:
+            return self.microseconds[-1] * tokens / self.tokens[-1]
+        at = bisect_left(self.tokens, tokens)
+        if at == 0 or self.tokens[at] == tokens:
+            return self.microseconds[at]
+        left, right = self.tokens[at - 1], self.tokens[at]
+        part = (tokens - left) / (right - left)
+        return self.microseconds[at - 1] * (1 - part) + self.microseconds[at] * part
