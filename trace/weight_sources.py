@@ -72,15 +72,15 @@ def _from_file(
         weight = have[record.name]
         if (weight.dtype, weight.shape) != (record.dtype, record.shape):
             raise InputError(
-                f"{gguf.path}: {record.name} is {weight.dtype} {list(weight.shape)}, recorded was {record.dtype} "
-                f"{list(record.shape)}",
+                f"{gguf.path}: {record.name} is {weight.dtype} {list(weight.shape)}, but the log has "
+                f"{record.dtype} {list(record.shape)}",
                 next=_AGAIN,
             )
         if digests[record.name] != record.sha256:
             raise InputError(
                 (
                     f"{gguf.path}: the bytes of {record.name} differ: sha256 {digests[record.name]}, "
-                    f"recorded was {record.sha256}"
+                    f"but the log has {record.sha256}"
                 ),
                 next=_AGAIN,
             )

@@ -198,7 +198,7 @@ def _criterion(
     if not given["source"]:
         raise ValueError(f"{where}: no source")
     if given["type"] == "structural" and not given.get("measure"):
-        raise ValueError(f"{where}: a structural criterion names its measure")
+        raise ValueError(f"{where}: a structural criterion needs a measure")
     if given["type"] == "timed" and not all(given.get(name) for name in ("measure", "figure", "tier")):
         raise ValueError(f"{where}: a timed criterion names its measure, figure and tier")
     if given["type"] == "measured":

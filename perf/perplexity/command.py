@@ -197,7 +197,7 @@ def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, parts:
     if mine != theirs:
         index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
         raise UsageError(
-            f"{base.path}: its text has other tokens, the first at {index}: another text, or another tokenizer",
+            f"{base.path}: its tokens differ from token {index} on: the text or the tokenizer is different",
             next="omit --text to use the text of the base, or create the base again",
         )
 

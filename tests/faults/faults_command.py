@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults by name, glob or room (default: all)")
     parser.add_argument("--list", action="store_true", help="show the faults, plant nothing")
     parser.add_argument("--healthy", action="store_true", help="run the commands with nothing planted")
-    parser.add_argument("--json", metavar="FILE", help="the whole result with every printed word; - for stdout")
+    parser.add_argument("--json", metavar="FILE", help="write all results with the full output; - for stdout")
     cores = os.cpu_count() or 1
     parser.add_argument("--jobs", type=int, default=cores, metavar="N", help="at once (default: cores)")
     parser.add_argument(

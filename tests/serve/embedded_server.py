@@ -25,7 +25,7 @@ class Serving:
 
     @property
     def handled(self) -> int:
-        """How many connections are open, and requests in a handler."""
+        """Return the number of open connections and of requests in a handler."""
         state = self.http.server_state
         return len(state.connections) + len(state.tasks)
 

@@ -58,7 +58,7 @@ async def finds_nobody(scope: Any, receive: Any, send: Any) -> None:
     await receive()
 
 
-async def breaks(scope: Any, receive: Any, send: Any) -> None:
+async def app_that_raises(scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("a secret")
 
 
@@ -84,7 +84,7 @@ def test_plain_client_request_id_is_kept(given: bytes, kept: bool) -> None:
 
 
 def test_early_disconnect_is_499_and_internal_error_is_500(log: tuple[ServerLog, io.StringIO]) -> None:
-    gone, broken = RequestLog(finds_nobody), RequestLog(breaks)
+    gone, broken = RequestLog(finds_nobody), RequestLog(app_that_raises)
     asyncio.run(ask(gone, gone=True))
     with pytest.raises(ValueError, match="a secret"):
         asyncio.run(ask(broken))

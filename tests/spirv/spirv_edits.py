@@ -39,7 +39,7 @@ def first(opcode: int, new: Callable[[SpirvInstruction], Words]) -> Callable[[Sp
 
 
 def before(opcode: int, *words: int) -> Callable[[SpirvInstruction], Words | None]:
-    """More words in front of the first instruction with an opcode."""
+    """Insert words before the first instruction with an opcode."""
     return first(opcode, lambda item: (*words, *instruction(item.opcode, *item.operands)))
 
 

@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="stop a launch that runs so long without a stop (default 60)",
+        help="end a launch that runs longer than this without stopping (default 60)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object for each stop and value")
     return parser

@@ -225,7 +225,7 @@ class Graph:
         Raise InFlight while any replay that binds this buffer, of this graph or another, has not retired: a replay
         reads its step block at an unknown moment before its fence. Raise ValueError if it is out of bounds.
         """
-        buffer = self._idle_buffer(port, "write")
+        buffer = self._buffer_when_idle(port, "write")
         source = memoryview(data).cast("B").toreadonly()
         if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
             buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
@@ -248,14 +248,14 @@ class Graph:
     def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
         """Return a bound buffer's bytes from `offset_bytes` on (all that follow, or `size_bytes`), read-only,
         valid until the next replay. Raise InFlight and ValueError as `write` does."""
-        buffer = self._idle_buffer(port, "read")
+        buffer = self._buffer_when_idle(port, "read")
         if size_bytes is None:
             size_bytes = buffer.size_bytes - offset_bytes
         if not (0 <= offset_bytes <= buffer.size_bytes - size_bytes and size_bytes >= 0):
             buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, view of {port}")
         return self._launcher.read(buffer, offset_bytes, size_bytes)
 
-    def _idle_buffer(self, port: str, verb: str) -> Buffer:
+    def _buffer_when_idle(self, port: str, verb: str) -> Buffer:
         buffer = self._buffer(port)
         if self._replays:
             self.retire()

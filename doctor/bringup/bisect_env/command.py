@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         "--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk"
     )
     add_json(parser)
-    parser.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
+    parser.add_argument("--again", action="store_true", help="start again even if a bisection is in progress")
     parser.add_argument(
         "--with",
         dest="with_",

@@ -204,7 +204,7 @@ class KvCache:
         """Add references to the pages in its tables, promise the remaining pages, and take a state row. All or
         nothing."""
         tenant = holding.tenant
-        promised = [self._to_promise(holding, group) for group in range(len(self.pools))]
+        promised = [self._pages_to_reserve(holding, group) for group in range(len(self.pools))]
         shared = [[page for page in table if page != UNSET] for table in holding.tables]
         for pool, pages, more in zip(self.pools, shared, promised, strict=True):
             fresh = sum(not pool.has_reference(tenant, page) for page in pages) if pages else 0
@@ -225,7 +225,7 @@ class KvCache:
         holding.room = min(map(len, holding.tables)) * self.page_tokens
         return True
 
-    def _to_promise(self, holding: Holding, group: int) -> int:
+    def _pages_to_reserve(self, holding: Holding, group: int) -> int:
         """Return the pages for the rest of the prompt and one more token, at most those that the group holds at
         once."""
         table, behind = holding.tables[group], holding.prompt + 1
@@ -389,7 +389,7 @@ class KvCache:
             left_behind.append(table[index])
             table[index] = UNSET
         pool.release(left_behind, holding.tenant)
-        more = min(self._to_promise(holding, group) - holding.promised[group], pool.room(holding.tenant))
+        more = min(self._pages_to_reserve(holding, group) - holding.promised[group], pool.room(holding.tenant))
         if more > 0:
             pool.promise(holding.tenant, more)
             holding.promised[group] += more

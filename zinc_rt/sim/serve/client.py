@@ -153,7 +153,7 @@ class SimClient:
                 return
             except OSError as error:
                 if attempt == START_ATTEMPTS - 1:
-                    raise DeviceLost(f"the simulated device at {self.path} ends before it answers") from error
+                    raise DeviceLost(f"the simulated device at {self.path} ended before it answered") from error
                 self._lost = False
                 time.sleep(0.05)
 
