@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.memory.loads_stores import (
     STORES,
     check_modifiers,
     loader,
+    offset,
     set_loaded,
     stored,
     storer,
@@ -60,7 +61,7 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     base = b.or_(b.zext(words[0], I64), b.shl(high, 32))
     moved = e.scalar(register)
     index = e.regs.read_vgpr(address.index) if i.modifier("idxen") else None
-    inner = b.splat(b.sext(e.offset(), I64))
+    inner = constant(offset(i), b.lanes(I64))
     if i.modifier("offen"):
         at = address.index + (1 if index is not None else 0)
         inner = b.add(b.zext(e.regs.read_vgpr(at), b.lanes(I64)), inner)

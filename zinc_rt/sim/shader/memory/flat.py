@@ -18,6 +18,7 @@ from zinc_rt.sim.shader.memory.loads_stores import (
     check_modifiers,
     global_addresses,
     loader,
+    offset,
     set_loaded,
     stored,
     storer,
@@ -41,7 +42,7 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
 
 def _low(e: Emitter, i: Instruction, at: Addresses) -> ir.Value:
     """Return the offsets in the aperture as <W x i32>."""
-    return e.b.add(at.low, e.b.splat(e.offset()))
+    return e.b.add(at.low, offset(i))
 
 
 def _some(e: Emitter, lanes: ir.Value) -> ir.Value:
