@@ -22,9 +22,9 @@ def main() -> int:
         return 77
     rights = [] if os.geteuid() == 0 else ["sudo", "-n"]
     for words in (("update",), ("install", "--yes", "--no-install-recommends", *PACKAGES)):
-        done = subprocess.run([*rights, "apt-get", "--quiet", *words], check=False)
-        if done.returncode:
-            print(f"lavapipe-driver: apt-get {words[0]} failed with exit {done.returncode}", file=sys.stderr)
+        result = subprocess.run([*rights, "apt-get", "--quiet", *words], check=False)
+        if result.returncode:
+            print(f"lavapipe-driver: apt-get {words[0]} failed with exit {result.returncode}", file=sys.stderr)
             return 1
     devices.cache_clear()
     if not usable(software=True):

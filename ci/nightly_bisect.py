@@ -22,21 +22,21 @@ def bisect(commits: Sequence[str], good: Callable[[str], Outcome], until: float)
     while low < high:
         middle = (low + high) // 2
         tries = sorted(
-            (place for place in range(low, high) if place not in untestable), key=lambda p: abs(p - middle)
+            (index for index in range(low, high) if index not in untestable), key=lambda p: abs(p - middle)
         )
         if not tries:
-            names = ", ".join(commits[place][:12] for place in range(low, high + 1))
+            names = ", ".join(commits[index][:12] for index in range(low, high + 1))
             return "", f"one of {names}: the others cannot be tested"
         if time.monotonic() > until:
             return "", f"stopped by its time limit between {commits[low][:12]} and {commits[high][:12]}"
-        place = min(tries, key=lambda each: abs(each - middle))
-        outcome = good(commits[place])
+        location = min(tries, key=lambda item: abs(item - middle))
+        outcome = good(commits[location])
         if outcome is None:
-            untestable.add(place)
+            untestable.add(location)
         elif outcome:
-            low = place + 1
+            low = location + 1
         else:
-            high = place
+            high = location
     return (commits[high], "") if commits else ("", "no commits")
 
 

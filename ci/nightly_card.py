@@ -20,15 +20,15 @@ def check_command(night: Night) -> list[str]:
 def problem_of(line: list[str], seconds: float) -> str:
     """Run a command. Return why it did not succeed, "" if it did; 77 means that nothing could run."""
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
+        result = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return f"no answer in {seconds:.0f} s"
     except OSError as error:
         return str(error)
-    if done.returncode in (0, 77):
+    if result.returncode in (0, 77):
         return ""
-    lines = [text for text in (done.stdout + done.stderr).splitlines() if text.strip()]
-    return f"exit {done.returncode}" + (f": {lines[-1].strip()[:160]}" if lines else "")
+    lines = [text for text in (result.stdout + result.stderr).splitlines() if text.strip()]
+    return f"exit {result.returncode}" + (f": {lines[-1].strip()[:160]}" if lines else "")
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Card:
             self.hung = f"{event}; no --recover command is set"
         elif failed := problem_of(shlex.split(self.recover), RECOVER_SECONDS):
             self.hung = f"{event}; `{self.recover}` failed: {failed}"
-        elif again := problem_of(check_command(self.night), ANSWER_SECONDS):
-            self.hung = f"{event}; it did not recover with `{self.recover}`: {again}"
+        elif second := problem_of(check_command(self.night), ANSWER_SECONDS):
+            self.hung = f"{event}; it did not recover with `{self.recover}`: {second}"
         else:
             event += f"; recovered with `{self.recover}`"
         self.events.append(self.hung or event)

@@ -69,12 +69,12 @@ def body_of(case: NightOutcome, commits: Sequence[str]) -> str:
             f"`{case.good[:12]}..{case.bad[:12]}`, {len(commits)} commits since the last night that passed:",
             "",
         ]
-        lines += [f"- {each}" for each in commits[:COMMITS]]
+        lines += [f"- {commit}" for commit in commits[:COMMITS]]
     else:
         lines.append(f"None since {case.good[:12]}, which passed: the machine changed, or the result is a flake.")
     names = ",".join(row["stage"] for row in rows)
-    again = f"python3 ci/run.py nightly --device {case.summary.get('device', 'sim')} --stages {names} --fresh"
-    lines += ["", "### To run it again", "", "```", again, "```", ""]
+    text = f"python3 ci/run.py nightly --device {case.summary.get('device', 'sim')} --stages {names} --fresh"
+    lines += ["", "### To run it again", "", "```", text, "```", ""]
     return "\n".join(lines)
 
 
@@ -88,24 +88,24 @@ def gh(repository: str, *words: str, text: str = "") -> str:
             body = ["--body-file", str(path)]
         try:
             line = ["gh", *words, "--repo", repository, *body]
-            done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+            result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise StoreError(f"gh {' '.join(words[:2])}: {error}; install it: https://cli.github.com") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise StoreError(f"gh {' '.join(words[:2])}: {lines[-1] if lines else f'exit {done.returncode}'}")
-    return done.stdout
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise StoreError(f"gh {' '.join(words[:2])}: {lines[-1] if lines else f'exit {result.returncode}'}")
+    return result.stdout
 
 
 def update(case: NightOutcome, repository: str, checkout: Path) -> str:
     """Bring the chip's issue in line with the night. Return what was done."""
     listed = gh(repository, "issue", "list", "--state", "open", "--label", LABEL, "--json", "number,title")
-    numbers = [each["number"] for each in json.loads(listed or "[]") if each["title"] == case.title]
+    numbers = [load["number"] for load in json.loads(listed or "[]") if load["title"] == case.title]
     if not case.failed:
         for number in numbers:
             text = f"The night of {case.bad[:12]} passed."
             gh(repository, "issue", "close", str(number), "--comment", text)
-        return f"closed {', '.join(f'#{each}' for each in numbers)}" if numbers else "no issue is open"
+        return f"closed {', '.join(f'#{number}' for number in numbers)}" if numbers else "no issue is open"
     body = body_of(case, commits_between(checkout, case.good, case.bad))
     if numbers:
         gh(repository, "issue", "edit", str(numbers[0]), text=body)

@@ -133,7 +133,7 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
             ctx[key] = max(ctx.get(key, 0), required.ctx)
     rows = []
     for key, names in sorted(shown_by.items()):
-        requests = any(each.measure in REQUESTS for each in criteria if each.name in names)
+        requests = any(criterion.measure in REQUESTS for criterion in criteria if criterion.name in names)
         rows.append(Speed(*key, ctx[key], tuple(names), requests))
     return rows
 

@@ -123,7 +123,7 @@ def models_of(text: str, chip: str) -> tuple[str, ...]:
     try:
         value = json.loads(text)
         rows = value.get(chip, []) if isinstance(value, dict) else value
-        if not isinstance(rows, list) or not all(isinstance(each, str) for each in rows):
+        if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
             raise ValueError("expected a list of paths")
     except ValueError as error:
         raise SettingsError(f'NIGHTLY_MODELS: {error}; expected {{"gfx1201": ["/models/A.gguf"]}}') from error

@@ -43,11 +43,11 @@ def git(folder: Path, *words: str, check: bool = True, token: str = "") -> str:
             "GIT_CONFIG_VALUE_0": f"AUTHORIZATION: basic {basic}",
         }
     line = ["git", "-C", str(folder), *words]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
-    if check and done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise StoreError(f"git {words[0]}: {lines[-1] if lines else f'exit {done.returncode}'}")
-    return done.stdout.strip() if done.returncode == 0 else ""
+    result = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    if check and result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise StoreError(f"git {words[0]}: {lines[-1] if lines else f'exit {result.returncode}'}")
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 @dataclass(frozen=True)

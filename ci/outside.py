@@ -157,7 +157,7 @@ def sized(text: str, file: OutsideFile) -> str:
 def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
     """Run one program."""
     row = OutsideRow(program.project, program.name)
-    missing = [each for each in ("triton", "torch", *program.packages) if find_spec(each) is None]
+    missing = [package for package in ("triton", "torch", *program.packages) if find_spec(package) is None]
     if missing:
         row.reason = f"the package {missing[0]} is not installed"
         return row
@@ -172,12 +172,12 @@ def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
                 return row
             copy = folder / program.file.name
             copy.write_text(sized(source.read_text(encoding="utf-8"), program.file), encoding="utf-8")
-            words = [str(copy) if each == "FILE" else each for each in words]
+            words = [str(copy) if word == "FILE" else word for word in words]
         report = folder / "report.json"
         command = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), "--", sys.executable]
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [*command, *words],
                 cwd=folder,
                 capture_output=True,
@@ -188,10 +188,10 @@ def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
         except subprocess.TimeoutExpired:
             row.result, row.reason = "stopped", f"did not end within {TIMEOUT_SECONDS} s"
             return row
-        row.seconds = time.monotonic() - begun
-        judge(row, program, done.stdout, report)
+        row.seconds = time.monotonic() - start
+        judge(row, program, result.stdout, report)
         if row.result != "right" and not row.reason:
-            row.reason = next(iter(reversed(done.stderr.strip().splitlines())), "")
+            row.reason = next(iter(reversed(result.stderr.strip().splitlines())), "")
     return row
 
 
@@ -200,7 +200,7 @@ def judge(row: OutsideRow, program: OutsideProgram, output: str, report: Path) -
     [result] = json.loads(report.read_text(encoding="utf-8"))["results"]
     measure = result["measure"]
     row.launches = measure["launches"]
-    row.findings = [f"{each['line']}: {each['rule']}" for each in measure["findings"]]
+    row.findings = [f"{finding['line']}: {finding['rule']}" for finding in measure["findings"]]
 
     def count(pattern: str) -> int:
         return len(re.findall(pattern, output, re.MULTILINE)) if pattern else 0
@@ -219,10 +219,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="F", help="write the rows")
     arguments = parser.parse_args(words)
     chosen = [
-        each for each in PROGRAMS_OF if not arguments.names or {each.name, each.project} & set(arguments.names)
+        item for item in PROGRAMS_OF if not arguments.names or {item.name, item.project} & set(arguments.names)
     ]
     if not chosen:
-        parser.error(f"no such program: {', '.join(each.name for each in PROGRAMS_OF)}")
+        parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}")
     rows = []
     for program in chosen:
         rows.append(run(program, arguments))
@@ -230,15 +230,15 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{last.project} {last.name}: {last.result} {last.reason}", file=sys.stderr)
     columns = ("project", "program", "result", "launches", "right", "wrong", "refused", "findings", "seconds")
     cells = [
-        (each.project, each.name, each.result, each.launches, each.right, each.wrong, each.refused,
-         len(each.findings), round(each.seconds))
-        for each in rows
+        (row.project, row.name, row.result, row.launches, row.right, row.wrong, row.refused,
+         len(row.findings), round(row.seconds))
+        for row in rows
     ]  # fmt: skip
     show(Table(columns, cells))
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps([asdict(each) for each in rows], indent=1) + "\n")
-    ran = [each for each in rows if each.result != "skipped"]
-    return 1 if any(each.result != "right" for each in ran) else 0 if ran else 77
+        Path(arguments.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    ran = [row for row in rows if row.result != "skipped"]
+    return 1 if any(item.result != "right" for item in ran) else 0 if ran else 77
 
 
 if __name__ == "__main__":

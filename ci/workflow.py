@@ -107,8 +107,8 @@ def run_job(job: Job, folder: Path = ROOT) -> int:
         code = subprocess.run(line, cwd=folder, env=environment, check=False).returncode
         if code and not step.get("continue-on-error"):
             failed.append(f"{title}: exit {code}")
-    for each in failed:
-        print(f"FAILED  {each}")
+    for item in failed:
+        print(f"FAILED  {item}")
     print(f"{'FAIL' if failed else 'PASS'}  job {job.name}, {len(job.row['steps'])} steps")
     return 1 if failed else 0
 
@@ -130,8 +130,8 @@ def main(argv: list[str] | None = None) -> int:
         jobs = workflow["jobs"]
         if arguments.job not in jobs:
             raise CannotRun(f"no job {arguments.job!r}; jobs: {', '.join(jobs)}")
-        pairs = [each.partition("=") for each in arguments.set]
-        if wrong := next((each for each in pairs if not each[1] or not NAME.fullmatch(each[0])), None):
+        pairs = [item.partition("=") for item in arguments.set]
+        if wrong := next((pair for pair in pairs if not pair[1] or not NAME.fullmatch(pair[0])), None):
             raise CannotRun(f"--set {wrong[0]}: expected for example vars.NIGHTLY_CHIPS=VALUE")
         job = Job(
             arguments.job, jobs[arguments.job], workflow.get("env", {}), {name: value for name, _, value in pairs}

@@ -46,17 +46,19 @@ _SETTING = re.compile(r"\b((?:amdgpu\.)?\w+=[\w.]+)")
 
 def advised(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:
     """Return the finding with advice for this machine. `blamed`: settings that other findings call a cause."""
-    said = finding.next
-    for setting in dict.fromkeys(_SETTING.findall(said)):
+    output = finding.next
+    for setting in dict.fromkeys(_SETTING.findall(output)):
         name, _, value = setting.partition("=")
-        made = machine.linux.option(name) == value
-        made |= name.startswith("amdgpu.") and machine.module.parameters.get(name.removeprefix("amdgpu.")) == value
+        result = machine.linux.option(name) == value
+        result |= (
+            name.startswith("amdgpu.") and machine.module.parameters.get(name.removeprefix("amdgpu.")) == value
+        )
         if setting in blamed:
-            said = said.replace(setting, f"(not {setting}, which is a cause here)")
-        elif made:
-            said = said.replace(setting, f"({setting} is set already)")
-    unstable = finding.severity != "note" and any(fnmatchcase(finding.id, each) for each in UNSTABLE)
-    return replace(finding, next=said, hazard=0 if unstable else None)
+            output = output.replace(setting, f"(not {setting}, which is a cause here)")
+        elif result:
+            output = output.replace(setting, f"({setting} is set already)")
+    unstable = finding.severity != "note" and any(fnmatchcase(finding.id, item) for item in UNSTABLE)
+    return replace(finding, next=output, hazard=0 if unstable else None)
 
 
 def blamed_settings(findings: tuple[DoctorFinding, ...]) -> frozenset[str]:

@@ -114,16 +114,16 @@ class MachineCapture:
 
 def with_grep_output(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the files, with those that sysfs.txt and sysfs-later.txt contain as lines `path:content`."""
-    found = dict(files)
+    result = dict(files)
     for name, prefix in ((SYSFS, ""), ("sysfs-later.txt", LATER)):
         lines: dict[str, list[str]] = {}
         for line in files.get(name, b"").decode(errors="replace").splitlines():
             matched = _GREP_LINE.match(line)
             if matched and len(lines) < FILES and _safe(matched[1]):
                 lines.setdefault(prefix + matched[1], []).append(matched[2])
-        for path, said in lines.items():
-            found.setdefault(path, ("\n".join(said) + "\n").encode())
-    return found
+        for path, output in lines.items():
+            result.setdefault(path, ("\n".join(output) + "\n").encode())
+    return result
 
 
 def unpack(archive: Path) -> MachineCapture:
@@ -158,9 +158,9 @@ def unpack(archive: Path) -> MachineCapture:
 def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
     """Create a capture from an archive's files. Its folder is the topmost with capture.json, proc/version, ..."""
     for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt", SYSFS):
-        at = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
-        if at:
-            top = at[0].removesuffix(mark)
+        index = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
+        if index:
+            top = index[0].removesuffix(mark)
             inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
             unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
             return MachineCapture(with_grep_output(inside), unreadable)
@@ -211,7 +211,7 @@ def _reasons(text: str, path: Path) -> dict[str, str]:
     if schema != SCHEMA:
         raise InputError(f"{path}: schema {schema!r}, this version reads {SCHEMA}", next="use a newer zinc-rt")
     reasons = index.get("unreadable")
-    return {str(name): str(why) for name, why in reasons.items()} if isinstance(reasons, dict) else {}
+    return {str(name): str(reason) for name, reason in reasons.items()} if isinstance(reasons, dict) else {}
 
 
 def _safe(name: str) -> str | None:

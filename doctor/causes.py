@@ -286,4 +286,4 @@ def slack(cause: str, consequence: str) -> int:
 
 
 def rank(finding_id: str) -> int:
-    return next((at for at, pattern in enumerate(ORDER) if fnmatchcase(finding_id, pattern)), len(ORDER))
+    return next((index for index, pattern in enumerate(ORDER) if fnmatchcase(finding_id, pattern)), len(ORDER))

@@ -82,9 +82,10 @@ def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
     requested = "" if arguments.device in ("auto", "hw") else arguments.device
     diagnosis = diagnose(capture, device=requested, hung=arguments.hung)
     if requested and not diagnosis.machine.gpus:
-        there = [gpu.address or gpu.card for gpu in diagnose(capture).machine.gpus]
+        addresses = [gpu.address or gpu.card for gpu in diagnose(capture).machine.gpus]
         raise UsageError(
-            f"--device {requested}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
+            f"--device {requested}: no such GPU",
+            next=f"one of {', '.join(addresses)}" if addresses else "there is none",
         )
     out = output_stream(arguments)
     terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)
@@ -170,7 +171,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
     report.details = {
         "first_cause": diagnosis.first.id if diagnosis.first else "",
         "hazard": diagnosis.hazard,
-        "unknown": [asdict(each) for each in diagnosis.unknown],
+        "unknown": [asdict(unknown) for unknown in diagnosis.unknown],
         "gpus": [_plain(gpu) for gpu in machine.gpus],
         "rows": diagnosis.rows(),
         "source": str(arguments.source) if arguments.source else "this machine",

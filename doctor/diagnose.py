@@ -38,7 +38,7 @@ class Diagnosis:
 
     @property
     def consequences(self) -> frozenset[str]:
-        return frozenset(each for finding in self.findings for each in finding.cause_of)
+        return frozenset(item for finding in self.findings for item in finding.cause_of)
 
     def exit_code(self) -> int:
         """Return 0 for a healthy machine, 1 if a cause was found, 77 if there is no AMD GPU, or nothing was
@@ -50,7 +50,7 @@ class Diagnosis:
             return 77  # a log without its machine still names the driver's troubles
         if self.first is not None:
             return 1
-        return 77 if self.hung or any(each.matters for each in self.unknown) else 0
+        return 77 if self.hung or any(unknown.matters for unknown in self.unknown) else 0
 
     @property
     def hazard(self) -> int | None:
@@ -131,28 +131,28 @@ def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ..
     """Order trees of causes, most severe first. Of two that could explain each other, the lower layer is the
     cause.
     """
-    below: dict[int, list[int]] = {at: [] for at in range(len(found))}
+    below: dict[int, list[int]] = {index: [] for index in range(len(found))}
     roots = set(below)
-    for at in below:
+    for index in below:
         for other in below:
-            if _explains(found[at], found[other]) and not (
-                _explains(found[other], found[at]) and _key(found[other]) < _key(found[at])
+            if _explains(found[index], found[other]) and not (
+                _explains(found[other], found[index]) and _key(found[other]) < _key(found[index])
             ):
-                below[at].append(other)
+                below[index].append(other)
                 roots.discard(other)
 
-    def everything_below(at: int, seen: set[int]) -> list[int]:
+    def everything_below(index: int, seen: set[int]) -> list[int]:
         ordered = []
-        for other in sorted(below[at], key=lambda each: _key(found[each])):
+        for other in sorted(below[index], key=lambda item: _key(found[item])):
             if other not in seen:
                 seen.add(other)
                 ordered += [other, *everything_below(other, seen)]
         return ordered
 
     trees = []
-    for root in sorted(roots, key=lambda each: _key(found[each])):
+    for root in sorted(roots, key=lambda root: _key(found[root])):
         consequences = everything_below(root, {root})
-        worst = min(GRAVITY[found[at][0].severity] for at in (root, *consequences))
+        worst = min(GRAVITY[found[consequence][0].severity] for consequence in (root, *consequences))
         trees.append((worst, rank(found[root][0].id), root, consequences))
     trees.sort(
         key=lambda tree: (
@@ -167,16 +167,16 @@ def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ..
     shown: set[int] = set()
     broken = any(finding.severity == "broken" and finding.id not in LAST for finding, _ in found)
     for _, _, root, consequences in trees:
-        ids = tuple(dict.fromkeys(found[at][0].id for at in consequences))
-        later = broken and not ids and any(fnmatchcase(found[root][0].id, each) for each in SPEED)
+        ids = tuple(dict.fromkeys(found[consequence][0].id for consequence in consequences))
+        later = broken and not ids and any(fnmatchcase(found[root][0].id, item) for item in SPEED)
         severity: Severity = "note" if later else found[root][0].severity
         findings.append(replace(found[root][0], cause_of=ids, severity=severity))
         shown.add(root)
-        fresh = [at for at in consequences if at not in shown]
+        fresh = [consequence for consequence in consequences if consequence not in shown]
         shown |= set(fresh)
-        for at in fresh:
-            beneath = tuple(dict.fromkeys(found[each][0].id for each in everything_below(at, {at, root})))
-            findings.append(replace(found[at][0], cause_of=beneath))
+        for index in fresh:
+            beneath = tuple(dict.fromkeys(found[item][0].id for item in everything_below(index, {index, root})))
+            findings.append(replace(found[index][0], cause_of=beneath))
     return tuple(findings)
 
 

@@ -61,10 +61,10 @@ def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable:
         thread.join(PATIENCE_SECONDS)
         refused |= {"sys/kernel/debug/kfd/hqds": "no reply: the driver is blocked"} if thread.is_alive() else {}
         lines = read.get("proc/interrupts", b"").splitlines(keepends=True)
-        kept = [line for at, line in enumerate(lines) if at == 0 or b"amdgpu" in line]
+        kept = [line for index, line in enumerate(lines) if index == 0 or b"amdgpu" in line]
         for name, data in dict(read).items():
             files[prefix + name] = b"".join(kept) if name == "proc/interrupts" else data
-        unreadable |= {prefix + name: why for name, why in dict(refused).items()}
+        unreadable |= {prefix + name: reason for name, reason in dict(refused).items()}
         if not prefix:
             time.sleep(BETWEEN_SAMPLES_SECONDS)
     for path in sorted(root.glob(sources.DUMP)):
@@ -124,33 +124,33 @@ def _with_patience(device: Path, where: str, files: Files, unreadable: Reasons) 
     """Query the card in a separate thread, which is abandoned if the card does not answer."""
     read: Files = {}
     refused: Reasons = {}
-    done: list[bool] = []
+    result: list[bool] = []
 
     def ask() -> None:
         for pattern in sources.ASKED:
             for path in sorted(device.glob(pattern)):
                 read_one(path, f"{where}/{path.relative_to(device).as_posix()}", read, refused)
-        done.append(True)
+        result.append(True)
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE_SECONDS)
     files |= dict(read)
     unreadable |= dict(refused)
-    if not done:
+    if not result:
         unreadable[f"{where}/hwmon"] = f"no reply within {PATIENCE_SECONDS:g} s: the GPU's SMU may hang"
 
 
 def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -> None:
     """Read the PCI path to the GPU under sys/devices: the narrowest link is rarely the GPU's own."""
     top = (root / "sys/devices").resolve()
-    here = device.resolve()
-    while here != top and top in here.parents:
-        if PCI.fullmatch(here.name):
-            where = f"sys/devices/{here.relative_to(top).as_posix()}"
+    parent = device.resolve()
+    while parent != top and top in parent.parents:
+        if PCI.fullmatch(parent.name):
+            where = f"sys/devices/{parent.relative_to(top).as_posix()}"
             for pattern in sources.FUNCTION:
-                read_one(here / pattern, f"{where}/{pattern}", files, unreadable)
-        here = here.parent
+                read_one(parent / pattern, f"{where}/{pattern}", files, unreadable)
+        parent = parent.parent
 
 
 def _ask_this_machine(files: Files, unreadable: Reasons, devices: dict[str, Path], *, ioctls: bool) -> None:

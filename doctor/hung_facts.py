@@ -79,11 +79,11 @@ def _sample(capture: MachineCapture, prefix: str) -> HungSample:
     fences, logs = texts(r"dri/[\w:.]+/amdgpu_fence_info"), texts(r"dri/[\w:.]+/amdgpu_mes_event_log")
     queues, created = texts("kfd/hqds"), texts("kfd/mqds")
     return HungSample(
-        {name: (int(done, 16), int(sent, 16)) for text in fences for name, done, sent in _RING.findall(text)}
+        {name: (int(result, 16), int(sent, 16)) for text in fences for name, result, sent in _RING.findall(text)}
         if fences
         else None,
         _interrupts(capture.text(f"{prefix}proc/interrupts")),
-        tuple(each for text in queues for each in _queues(text)) if queues else None,
+        tuple(queue for text in queues for queue in _queues(text)) if queues else None,
         "\n".join(logs) if logs else None,
         sum(len(re.findall(r"^\s*Compute queue on device", text, re.M)) for text in created) if created else None,
     )
@@ -99,8 +99,8 @@ def _interrupts(text: str | None) -> int | None:
 
 def _queues(text: str) -> list[HardwareQueueState]:
     parts = _QUEUE.split(text)
-    found = []
-    for place, body in zip(parts[1::2], parts[2::2], strict=True):
+    result = []
+    for part, body in zip(parts[1::2], parts[2::2], strict=True):
         words: list[int] = []
         for line in body.splitlines():
             matched = _REGISTERS.match(line)
@@ -113,8 +113,8 @@ def _queues(text: str) -> list[HardwareQueueState]:
         size_dw = 2 << (words[_CONTROL] & 0x3F)  # QUEUE_SIZE of CP_HQD_PQ_CONTROL: log2 of dwords, less one
         gone = all(word == _NOTHING for word in words)
         active = bool(words[_ACTIVE] & 1) and not gone
-        found.append(HardwareQueueState(place, active, words[_RPTR], words[_WPTR] & (size_dw - 1), gone))
-    return found
+        result.append(HardwareQueueState(part, active, words[_RPTR], words[_WPTR] & (size_dw - 1), gone))
+    return result
 
 
 def _tasks(capture: MachineCapture) -> tuple[WaitingTask, ...] | None:

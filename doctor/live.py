@@ -172,8 +172,8 @@ def ioctls(files: Files, unreadable: Reasons, driver: Driver, devices: Collectio
     for gpu in gpus:
         t1, t2 = check_kfd(driver, gpu), check_user_queues(driver, gpu)
         answers[gpu.name] = {
-            tier: {"usable": each.usable, "why": each.why, "facts": each.facts}
-            for tier, each in (("t1", t1), ("t2", t2))
+            tier: {"usable": item.usable, "why": item.why, "facts": item.facts}
+            for tier, item in (("t1", t1), ("t2", t2))
         }
     body = {"schema": "zinc-rt-ioctl/1", "gpus": answers}
     files["ioctl.json"] = (json.dumps(body, indent=1, default=str) + "\n").encode()

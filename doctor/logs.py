@@ -100,7 +100,7 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
     raw = _oldest_first([line for line in raw if not PROGRAM_LINE.match(line)])
     lines = [without_prefix(line) for line in raw]
-    boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
+    boots = [index for index, line in enumerate(lines) if _BOOT.match(line)]
     if boots:
         lines = lines[boots[-1] :]
     path = _Path(lines, near)
@@ -108,19 +108,21 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     elsewhere: list[LogEvent] = []
     unrecognised: list[LogEvent] = []
     consumed = _records(lines, path, events, elsewhere)
-    for at, line in enumerate(lines):
-        if at in consumed or not WORTH_A_LOOK.search(line):
+    for index, line in enumerate(lines):
+        if index in consumed or not WORTH_A_LOOK.search(line):
             continue
-        event = _event(line, at)
+        event = _event(line, index)
         if event is None:
             if DRIVER_ERROR.search(line) and not _is_harmless(line):
-                unrecognised.append(LogEvent("unrecognised", at, line, _address(line)))
+                unrecognised.append(LogEvent("unrecognised", index, line, _address(line)))
             continue
         if event.name in ("oops", "task-blocked"):
-            if _is_ours(lines, at, path):
-                events.append(replace(event, process=_crashed(lines, at)))
+            if _is_ours(lines, index, path):
+                events.append(replace(event, process=_crashed(lines, index)))
         elif event.name not in NEEDS_GPU or path.concerns_gpu(line):
-            events.append(replace(event, process=_process(lines, at)) if event.name in _NAMES_PROCESS else event)
+            events.append(
+                replace(event, process=_process(lines, index)) if event.name in _NAMES_PROCESS else event
+            )
         elif event.name.startswith("aer-") and path.is_unknown_bridge(line):
             elsewhere.append(event)
     events.sort(key=lambda event: event.at)
@@ -140,7 +142,7 @@ def _time(line: str) -> float | None:
     if match := _SECONDS.match(line[:_LINE_CHARS]):
         return float(match[1])
     if match := _CLOCK.match(line[:_LINE_CHARS]):
-        day, hour, minute, second = (int(each) for each in match.groups())
+        day, hour, minute, second = (int(group) for group in match.groups())
         return ((day * 24 + hour) * 60 + minute) * 60.0 + second
     return None
 
@@ -150,9 +152,9 @@ class _Path:
 
     def __init__(self, lines: Sequence[str], near: Collection[str]) -> None:
         known = {address.lower() for address in near}
-        bridges = [found for line in lines if "PCI bridge to" in line and (found := _BRIDGE.search(line))]
+        bridges = [match for line in lines if "PCI bridge to" in line and (match := _BRIDGE.search(line))]
         switches = [
-            found[1].lower() for line in lines if "[1002:147" in line and (found := _CARD_SWITCH.search(line))
+            match[1].lower() for line in lines if "[1002:147" in line and (match := _CARD_SWITCH.search(line))
         ]
         known |= {address for address in switches if ADDRESS.fullmatch(address)}
         for address in tuple(known):
@@ -167,27 +169,27 @@ class _Path:
         self.placed = {bridge[1].lower() for bridge in bridges}
         self.known = known
         # Functions of one slot are one card; those of a root port's slot lead to different cards.
-        self.cards = {each.rpartition(".")[0] for each in known - self.placed if each.endswith(".0")}
-        self._short = {each.partition(":")[2] for each in known}
+        self.cards = {item.rpartition(".")[0] for item in known - self.placed if item.endswith(".0")}
+        self._short = {item.partition(":")[2] for item in known}
 
     def concerns_gpu(self, line: str) -> bool:
         if _OURS.search(line):
             return True
-        named = {each.lower() for each in ADDRESS.findall(line)}
-        briefly = {each.lower() for each in _SHORT.findall(line)}
+        named = {match.lower() for match in ADDRESS.findall(line)}
+        briefly = {match.lower() for match in _SHORT.findall(line)}
         return bool(
-            named & self.known or {each.rpartition(".")[0] for each in named} & self.cards or briefly & self._short
+            named & self.known or {item.rpartition(".")[0] for item in named} & self.cards or briefly & self._short
         )
 
     def is_unknown_bridge(self, line: str) -> bool:
         """Return whether only bridges are named, none of which the log places."""
-        named = {each.lower() for each in ADDRESS.findall(line)}
+        named = {match.lower() for match in ADDRESS.findall(line)}
         return "pcieport" in line and bool(named) and not named & self.placed
 
 
 def _failing_ports(lines: Sequence[str]) -> set[str]:
     """Return the ports that report an error just before Linux informs amdgpu of it: they are above the GPU."""
-    informed = [at for at, line in enumerate(lines) if "amdgpu" in line and _INFORMED.search(line)]
+    informed = [index for index, line in enumerate(lines) if "amdgpu" in line and _INFORMED.search(line)]
     reports = (line for at in informed for line in lines[max(0, at - _REPORT_LINES) : at] if "pcieport" in line)
     return {address.lower() for line in reports if _BUS_ERROR.search(line) for address in ADDRESS.findall(line)}
 
@@ -198,7 +200,7 @@ def _records(
     """Read the firmware's error records (GHES, BERT), whose address and severity stand in different lines."""
     consumed: set[int] = set()
     section: dict[str, str] = {}
-    began, mark = 0, ""
+    start, mark = 0, ""
 
     def end() -> None:
         if "pcie" not in section.get("section_type", "").lower():
@@ -206,36 +208,36 @@ def _records(
         severity = section.get("type", section.get("event severity", ""))
         name = "aer-corrected" if severity.startswith("corrected") else "aer-fatal"
         address = section.get("device_id", "").lower()
-        said = ", ".join(f"{key}: {value}" for key, value in section.items())
-        event = LogEvent(name, began, f"[Hardware Error]: {said}", address, count=int(mark.strip("{}") or 1))
+        text = ", ".join(f"{key}: {value}" for key, value in section.items())
+        event = LogEvent(name, start, f"[Hardware Error]: {text}", address, count=int(mark.strip("{}") or 1))
         if name == "aer-fatal":
             event = replace(event, count=1)
         bus = section.get("secondary_bus", "").removeprefix("0x")
-        below = {each for each in path.known if bus and ADDRESS.match(each) and each.split(":")[1] == bus.zfill(2)}
+        below = {item for item in path.known if bus and ADDRESS.match(item) and item.split(":")[1] == bus.zfill(2)}
         if below or (address and path.concerns_gpu(address)):
             events.append(event)
         elif address and address not in path.placed:
             elsewhere.append(event)
 
-    for at, line in enumerate(lines):
-        found = _RECORD.search(line)
-        if not found or _OURS.search(line) or "mce:" in line:
+    for index, line in enumerate(lines):
+        match = _RECORD.search(line)
+        if not match or _OURS.search(line) or "mce:" in line:
             continue
-        consumed.add(at)
-        key, _, value = found[2].strip().partition(": ")
-        if key.startswith("Error ") or found[1] != (mark or None):
+        consumed.add(index)
+        key, _, value = match[2].strip().partition(": ")
+        if key.startswith("Error ") or match[1] != (mark or None):
             end()
             section = {name: section[name] for name in ("event severity",) if name in section}
-            began, mark = at, found[1] or ""
+            start, mark = index, match[1] or ""
         for part in f"{key}: {value}".split(", "):
-            name, _, said = part.partition(": ")
-            if said and not (name == "device_id" and ":" not in said):
-                section.setdefault(name.strip(), said.strip())
+            name, _, output = part.partition(": ")
+            if output and not (name == "device_id" and ":" not in output):
+                section.setdefault(name.strip(), output.strip())
     end()
     return frozenset(consumed)
 
 
-def _event(line: str, at: int) -> LogEvent | None:
+def _event(line: str, index: int) -> LogEvent | None:
     if _is_harmless(line):
         return None
     for row in TABLE:
@@ -245,7 +247,7 @@ def _event(line: str, at: int) -> LogEvent | None:
         named = {name: value or "" for name, value in match.groupdict().items()}
         process = f"{named['name']} (pid {named['pid']})" if named.get("name") else ""
         file = named.get("file", "").strip("\"'")
-        return LogEvent(row.event, at, line, _address(line), file, process)
+        return LogEvent(row.event, index, line, _address(line), file, process)
     return None
 
 
@@ -258,26 +260,28 @@ def _address(line: str) -> str:
     return match[0].lower() if match else ""
 
 
-def _is_ours(lines: Sequence[str], at: int, path: _Path) -> bool:
+def _is_ours(lines: Sequence[str], index: int, path: _Path) -> bool:
     """Return whether a crash is amdgpu's: by its line, its stack, or an error of the driver just before it."""
-    if path.concerns_gpu(lines[at]):
+    if path.concerns_gpu(lines[index]):
         return True
-    if not _CRASH.search(lines[at]):
+    if not _CRASH.search(lines[index]):
         return False
-    for line in lines[at : at + _TRACE_LINES]:
+    for line in lines[index : index + _TRACE_LINES]:
         if "end trace" in line:
             break
         if _OURS_IN_TRACE.search(line):
             return True
-    before = lines[max(0, at - _BEFORE_CRASH) : at]
+    before = lines[max(0, index - _BEFORE_CRASH) : index]
     return any(_OURS.search(line) and re.search(r"\b(?:fail\w*|error|conflict)\b", line, re.I) for line in before)
 
 
-def _crashed(lines: Sequence[str], at: int) -> str:
-    found = next((m for line in lines[at : at + 12] if (m := re.search(r"PID: (\d+) Comm: (\S+)", line))), None)
-    return f"{found[2]} (pid {found[1]})" if found else ""
+def _crashed(lines: Sequence[str], index: int) -> str:
+    result = next(
+        (m for line in lines[index : index + 12] if (m := re.search(r"PID: (\d+) Comm: (\S+)", line))), None
+    )
+    return f"{result[2]} (pid {result[1]})" if result else ""
 
 
-def _process(lines: Sequence[str], at: int) -> str:
-    found = next((m for line in lines[at : at + _PROCESS_LINES] if (m := _PROCESS.search(line))), None)
-    return f"{found[1]} (pid {found[2]})" if found else ""
+def _process(lines: Sequence[str], index: int) -> str:
+    result = next((m for line in lines[index : index + _PROCESS_LINES] if (m := _PROCESS.search(line))), None)
+    return f"{result[1]} (pid {result[2]})" if result else ""

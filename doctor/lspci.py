@@ -77,9 +77,9 @@ def chain(functions: dict[str, Function], address: str) -> list[Function]:
     for _ in range(32):  # a malformed listing may loop
         bridge = next(
             (
-                each
-                for each in functions.values()
-                if each.buses and each.buses[1] == bus and each.address.startswith(f"{domain}:")
+                function
+                for function in functions.values()
+                if function.buses and function.buses[1] == bus and function.address.startswith(f"{domain}:")
             ),
             None,
         )

@@ -39,7 +39,7 @@ def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tup
     it has another format."""
     try:
         of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
-        answers = {tier: (bool(each["usable"]), str(each["why"])) for tier, each in of_gpu.items()}
+        answers = {tier: (bool(item["usable"]), str(item["why"])) for tier, item in of_gpu.items()}
         firmware = of_gpu.get("t2", {}).get("facts", {}).get("firmware", {})
         return answers, {str(name): int(value) for name, value in firmware.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -99,7 +99,7 @@ def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[Insp
             known = (
                 by_slot.get(address) or _without_address(by_slot, entry) or InspectedGpu(address, driver=driver)
             )
-            by_slot = {key: each for key, each in by_slot.items() if each is not known}
+            by_slot = {key: item for key, item in by_slot.items() if item is not known}
             by_slot[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
     for address, gpu in _bare_functions(capture).items():
         by_slot.setdefault(address, gpu)
@@ -208,10 +208,10 @@ def _temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str, floa
     temperatures = []
     for name in _hwmon(capture, folder, r"temp\d+_input"):
         where = f"{folder}/{name.removesuffix('_input')}"
-        now, most = integer(capture.line(f"{where}_input")), integer(capture.line(f"{where}_crit"))
+        now, maximum = integer(capture.line(f"{where}_input")), integer(capture.line(f"{where}_crit"))
         if now is not None:
             label = capture.line(f"{where}_label") or where.rpartition("/")[2]
-            temperatures.append((label, now / 1000, most / 1000 if most else None))
+            temperatures.append((label, now / 1000, maximum / 1000 if maximum else None))
     return tuple(temperatures)
 
 
@@ -263,9 +263,9 @@ def _links(capture: MachineCapture, folder: str, address: str) -> tuple[Link, ..
         "",
     )
     parts = path.split(f"/{address}/")[0].split("/") if path else []
-    for at in range(len(parts), 3, -1):
-        if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parts[at - 1]):
-            links.append(_link(capture, "/".join(parts[:at]), parts[at - 1]))
+    for index in range(len(parts), 3, -1):
+        if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parts[index - 1]):
+            links.append(_link(capture, "/".join(parts[:index]), parts[index - 1]))
     return tuple(links)
 
 
@@ -289,8 +289,8 @@ def _of(entry: lspci.Function, capture: MachineCapture) -> Link:
     """The link by lspci; by sysfs where lspci ran without root, which hides the capabilities."""
     if entry.link is None:
         return _link(capture, f"sys/bus/pci/devices/{entry.address}", entry.address)
-    now, most = entry.link, entry.link_most or (None, None)
-    return Link(entry.address, now[0], now[1], most[0], most[1])
+    now, maximum = entry.link, entry.link_most or (None, None)
+    return Link(entry.address, now[0], now[1], maximum[0], maximum[1])
 
 
 def _without_address(by_slot: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
@@ -367,12 +367,12 @@ def _finished(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str, di
     if not arch and gpu.device_id in CHIPS:
         arch = CHIPS[gpu.device_id].arch
     versions = firmware.get(gpu.card) or firmware.get(gpu.address) or firmware.get("") or {}
-    answers, told = of_ioctls(capture, gpu)
+    answers, message = of_ioctls(capture, gpu)
     return replace(
         gpu,
         arch=arch,
         vram_bytes=vram,
         visible_bytes=visible,
-        firmware={**told, **versions, **gpu.firmware},
+        firmware={**message, **versions, **gpu.firmware},
         answers=answers,
     )

@@ -115,7 +115,7 @@ def run(command: Iterable[str]) -> bytes | str:
     """Return the output of a program, or the reason why there is none. It runs in the C locale, because
     its words are parsed."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             list(command),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -129,11 +129,13 @@ def run(command: Iterable[str]) -> bytes | str:
         return f"no answer within {PROGRAM_SECONDS:g} s"
     except OSError as error:
         return error.strerror or str(error)
-    if not done.stdout:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        return lines[0] if lines else f"printed nothing (exit {done.returncode})"
+    if not result.stdout:
+        lines = result.stderr.decode(errors="replace").strip().splitlines()
+        return lines[0] if lines else f"printed nothing (exit {result.returncode})"
     half = FILE_BYTES // 2
-    return done.stdout if len(done.stdout) <= FILE_BYTES else done.stdout[:half] + CUT + done.stdout[-half:]
+    return (
+        result.stdout if len(result.stdout) <= FILE_BYTES else result.stdout[:half] + CUT + result.stdout[-half:]
+    )
 
 
 def integer(text: str | None) -> int | None:

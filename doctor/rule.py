@@ -103,7 +103,7 @@ def concerns_ours(text: str, machine: InspectedMachine) -> bool:
     """Return whether a KFD message concerns a supported GPU. KFD skips integrated graphics on many healthy
     machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list
     all of them."""
-    named = {int(each, 16) for each in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
+    named = {int(match, 16) for match in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
     known = {gpu.device_id for gpu in machine.wanted}
     if named and None not in known:
         return bool(named & known)

@@ -83,12 +83,12 @@ def _finding(finding: DoctorFinding, *, short: bool, verbose: bool) -> list[str]
     lines = _wrapped(head, f"{finding.title}  [{finding.id}]{tiers}")
     lines += _wrapped("  why     ", finding.why) if finding.why else []
     lines += _wrapped("  do      ", finding.next) if finding.next else []
-    known = [each.partition(": ")[2] for each in finding.evidence if each.startswith("combinations.yaml: ")]
-    seen = [each for each in finding.evidence if not each.startswith("combinations.yaml: ")]
+    known = [item.partition(": ")[2] for item in finding.evidence if item.startswith("combinations.yaml: ")]
+    seen = [item for item in finding.evidence if not item.startswith("combinations.yaml: ")]
     shown = seen if verbose else seen[:2]
-    for each in known:
-        lines += _wrapped("  known   ", each)
-    lines += [f"  seen    {printable(each, 400 if verbose else _EVIDENCE)}" for each in shown]
+    for item in known:
+        lines += _wrapped("  known   ", item)
+    lines += [f"  seen    {printable(item, 400 if verbose else _EVIDENCE)}" for item in shown]
     lines += _wrapped("  causes  ", ", ".join(finding.cause_of)) if finding.cause_of else []
     return lines
 
@@ -111,8 +111,8 @@ def _unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
     for row in rows:
         if not (row.matters or verbose):
             continue
-        said = f"{row.what}: {row.why}" + (f"; {row.next}" if row.next else "")
-        lines += _wrapped("UNKNOWN   " if row.matters else "unknown   ", said)
+        output = f"{row.what}: {row.why}" + (f"; {row.next}" if row.next else "")
+        lines += _wrapped("UNKNOWN   " if row.matters else "unknown   ", output)
         if row.waits:
             lines += _wrapped("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
     hidden = len(rows) - sum(line.lower().startswith("unknown") for line in lines)
@@ -127,13 +127,13 @@ def verdict(diagnosis: Diagnosis) -> str:
     if any(finding.id == NOTHING for finding in diagnosis.findings) and code == 77:
         return f"NO GPU    nothing to diagnose: {numbers}"
     if code == 77:
-        missing = next((each for each in diagnosis.unknown if each.matters), None)
+        missing = next((unknown for unknown in diagnosis.unknown if unknown.matters), None)
         if missing is None:
-            said = "the machine is said to hang, and nothing that was read shows why"
+            text = "the machine is said to hang, and nothing that was read shows why"
             do = _wrapped("  do      ", _NOTHING_SHOWN)
-            return "\n".join([*_wrapped("UNKNOWN   ", said), *do, _INDENT + numbers])
-        said = f"nothing found, but this is unknown: {missing.what}"
-        return "\n".join([*_wrapped("UNKNOWN   ", said), *_wrapped("  do      ", missing.next), _INDENT + numbers])
+            return "\n".join([*_wrapped("UNKNOWN   ", text), *do, _INDENT + numbers])
+        text = f"nothing found, but this is unknown: {missing.what}"
+        return "\n".join([*_wrapped("UNKNOWN   ", text), *_wrapped("  do      ", missing.next), _INDENT + numbers])
     if diagnosis.first is not None:
         head = "BROKEN" if count["broken"] else "FOUND"
         hazard = f"\n{_INDENT}until it is mended, no probe above --hazard {diagnosis.hazard}"

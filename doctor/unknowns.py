@@ -248,10 +248,12 @@ def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
     rows = []
     for question in QUESTIONS:
         if question.open(machine):
-            reasons = [why for name, why in unreadable.items() if any(path in name for path in question.paths)]
-            why = reasons[0] if reasons else "not in the capture"
-            rows.append(Unknown(question.what, why, question.next, question.waits, question.matters(machine)))
+            reasons = [
+                reason for name, reason in unreadable.items() if any(path in name for path in question.paths)
+            ]
+            reason = reasons[0] if reasons else "not in the capture"
+            rows.append(Unknown(question.what, reason, question.next, question.waits, question.matters(machine)))
     if machine.kfd_problem and not any(gpu.node for gpu in machine.wanted):
         waits = ("gpu.not-in-kfd",)
         rows.append(Unknown("KFD's topology", machine.kfd_problem, "zinc-rt devices", waits, matters=True))
-    return tuple(sorted(rows, key=lambda each: not each.matters))
+    return tuple(sorted(rows, key=lambda row: not row.matters))

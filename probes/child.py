@@ -39,7 +39,7 @@ class ChildEnd:
 def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
     """Run `function` and return its result, which must be picklable. The child's standard output is
     redirected to its standard error."""
-    began = time.monotonic()
+    start = time.monotonic()
     readable, writable = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -52,7 +52,7 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
     os.close(writable)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        data, finished = _read(readable, began + timeout_seconds)
+        data, finished = _read(readable, start + timeout_seconds)
     except BaseException:
         _kill(pid)
         raise
@@ -61,9 +61,9 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
     if not finished:
         dead = _kill(pid)
         text = f"not finished within {timeout_seconds:g} s" + ("" if dead else ", and SIGKILL does not end it")
-        return ChildEnd("deadline" if dead else "stuck", None, text, time.monotonic() - began)
+        return ChildEnd("deadline" if dead else "stuck", None, text, time.monotonic() - start)
     status = _reap(pid, KILL_SECONDS)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     if status is None:
         dead = _kill(pid)
         text = "its process does not end: the kernel does not release its resources"
@@ -126,8 +126,8 @@ def _read(fd: int, until: float) -> tuple[bytes, bool]:
 def _reap(pid: int, timeout_seconds: float) -> int | None:
     until = time.monotonic() + timeout_seconds
     while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
+        result, status = os.waitpid(pid, os.WNOHANG)
+        if result:
             return status
         if time.monotonic() > until:
             return None

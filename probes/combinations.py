@@ -112,7 +112,7 @@ def load(path: Path = FILE) -> tuple[Combination, ...]:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA or not isinstance(document.get("rows"), list):
         raise InputError(f"{path}: schema {schema!r}, expected {SCHEMA} with a list of rows")
-    rows = tuple(_row(each, f"{path}: row {at + 1}") for at, each in enumerate(document["rows"]))
+    rows = tuple(_row(item, f"{path}: row {index + 1}") for index, item in enumerate(document["rows"]))
     twice = {row.id for row in rows if sum(other.id == row.id for other in rows) > 1}
     if twice:
         raise InputError(f"{path}: duplicate row ids: {', '.join(sorted(twice))}")
@@ -172,7 +172,7 @@ def _row(value: Any, where: str) -> Combination:
         raise InputError(f"{where}: firmware, packages and parameters must map names to conditions")
     if not any([*tables.values(), value.get("kernel"), value.get("module_version"), value.get("module")]):
         raise InputError(f"{where}: no condition other than the chip: it would match every machine")
-    conditions = {name: {str(key): str(each) for key, each in table.items()} for name, table in tables.items()}
+    conditions = {name: {str(key): str(item) for key, item in table.items()} for name, table in tables.items()}
     return Combination(
         id=str(value["id"]),
         verdict=value["verdict"],
@@ -216,5 +216,5 @@ def _number(value: str | int) -> tuple[int, ...]:
 
 def _same_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Pad versions to equal length, because 6.18 and 6.18.0 are the same version."""
-    most = max(len(a), len(b))
-    return a + (0,) * (most - len(a)), b + (0,) * (most - len(b))
+    maximum = max(len(a), len(b))
+    return a + (0,) * (maximum - len(a)), b + (0,) * (maximum - len(b))

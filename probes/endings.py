@@ -44,11 +44,11 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     outcome = _outcome(context, run)
     findings, log = context.news()
     by_rule: dict[str, list[DeviceFinding]] = {}
-    for each in findings:
-        by_rule.setdefault(each.rule, []).append(each)
+    for finding in findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
     marks = (*outcome.marks, *context.marks())
-    notes = tuple(note for rule, each in by_rule.items() for note in _finding_lines(rule, each))
-    wrong = next((each for each in findings if each.severity.value == "error"), None)
+    notes = tuple(note for rule, item in by_rule.items() for note in _finding_lines(rule, item))
+    wrong = next((finding for finding in findings if finding.severity.value == "error"), None)
     if wrong is not None and outcome.status == "pass":
         outcome = replace(
             outcome,
@@ -67,7 +67,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
 def _finding_lines(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     """Format a few findings of one rule as lines, and the number of further ones."""
     more = len(findings) - FINDINGS_TOLD
-    return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
+    return [f"finding: {rule}: {finding.sentence}" for finding in findings[:FINDINGS_TOLD]] + (
         [f"finding: {rule}: {more} more"] if more > 0 else []
     )
 

@@ -120,10 +120,10 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
-    with ExitStack() as alone:
-        stage = alone.enter_context(stages(len(runner.jobs()), "probe", plain=True))
+    with ExitStack() as stack:
+        stage = stack.enter_context(stages(len(runner.jobs()), "probe", plain=True))
         if not spec.simulated:
-            alone.enter_context(locks.hold_gpu(str(device.get("render_path") or spec.option)))
+            stack.enter_context(locks.hold_gpu(str(device.get("render_path") or spec.option)))
         for result in runner.run(stage.say):
             stage.clear()
             report.results.append(result)

@@ -68,8 +68,8 @@ def load(path: Path, known: Collection[str]) -> Expectations:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error if isinstance(error, OSError) else ValueError("not a text file")
-        raise unreadable(path, why, next=_FORM) from error
+        cause = error if isinstance(error, OSError) else ValueError("not a text file")
+        raise unreadable(path, cause, next=_FORM) from error
     chip, rows = "", []
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), 1):

@@ -59,9 +59,9 @@ def explained(probe: Probe, outcome: Outcome) -> Outcome:
         return outcome
     if outcome.call and (slip := difference(outcome.call)):
         return replace(outcome, cause=slip, advice=MEND_LAYOUT)
-    for each in probe.signatures:
-        if each.matches(outcome):
-            return replace(outcome, cause=each.cause, advice=each.advice)
+    for signature in probe.signatures:
+        if signature.matches(outcome):
+            return replace(outcome, cause=signature.cause, advice=signature.advice)
     if outcome.cause or outcome.status == "skip":
         return outcome
     cause, advice = EVERYWHERE.get(

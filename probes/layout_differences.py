@@ -26,17 +26,17 @@ def difference(call: str) -> str:
     """Return the first difference between runtime and header for this ioctl, as a sentence; empty if they
     agree, or if `call` is in neither."""
     for runtime, table, header in HEADERS:
-        mine = next((each for each in runtime.IOCTLS.values() if each.name == call), None)
-        theirs = next((each for each in table.IOCTLS.values() if each.name == call), None)
-        if mine is None or theirs is None:
+        ioctl = next((ioctl for ioctl in runtime.IOCTLS.values() if ioctl.name == call), None)
+        theirs = next((ioctl for ioctl in table.IOCTLS.values() if ioctl.name == call), None)
+        if ioctl is None or theirs is None:
             continue
-        if (mine.type_, mine.number) != (theirs.type_, theirs.number):
+        if (ioctl.type_, ioctl.number) != (theirs.type_, theirs.number):
             return (
-                f"the runtime sends {call} as number {mine.number:#x}, {header} has {theirs.number:#x} "
+                f"the runtime sends {call} as number {ioctl.number:#x}, {header} has {theirs.number:#x} "
                 f"(zinc_rt/kmd/uapi/{runtime.__name__.rpartition('.')[2]}.py)"
             )
         if theirs.layout is not None:
-            return _of_struct(mine.struct.offsets, theirs.layout, call, header)
+            return _of_struct(ioctl.struct.offsets, theirs.layout, call, header)
     return ""
 
 

@@ -107,7 +107,7 @@ def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
         take(number, PIECE_BYTES // 2)
     take(2 * PIECES, 16 * MIB)
     _check(gpu, list(held.values()), "while others came and went")
-    ranges = sorted((each.buffer.gpu_va, each.buffer.size_bytes) for each in held.values())
+    ranges = sorted((item.buffer.gpu_va, item.buffer.size_bytes) for item in held.values())
     overlap = [hex(b[0]) for a, b in pairwise(ranges) if a[0] + a[1] > b[0]]
     check(not overlap, "overlap", f"buffers overlap at {', '.join(overlap[:4])}")
     for number in list(held):
@@ -129,12 +129,12 @@ class PatternedBuffer:
 
 def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
     """Check that each buffer keeps its content as read by the GPU and, if it is mapped, by the CPU."""
-    for each, got in zip(held, gpu.gather([(each.at, PATTERN_BYTES) for each in held]), strict=True):
-        name = f"{each.buffer.name} in {each.buffer.placement.value}"
-        check(got == each.want, "wrong-data", f"{name} lost its contents {when}, as read by the GPU")
-        if each.buffer.placement in HOST_VISIBLE:
-            got = MappedBuffer(each.buffer).read(each.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
-            check(got == each.want, "wrong-data", f"{name} lost its contents {when}, as read by the CPU")
+    for buffer, got in zip(held, gpu.gather([(buffer.at, PATTERN_BYTES) for buffer in held]), strict=True):
+        name = f"{buffer.buffer.name} in {buffer.buffer.placement.value}"
+        check(got == buffer.want, "wrong-data", f"{name} lost its contents {when}, as read by the GPU")
+        if buffer.buffer.placement in HOST_VISIBLE:
+            got = MappedBuffer(buffer.buffer).read(buffer.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
+            check(got == buffer.want, "wrong-data", f"{name} lost its contents {when}, as read by the CPU")
 
 
 def _taken(
@@ -162,7 +162,7 @@ def churn(c: ProbeContext) -> Outcome:
     live: list[PatternedBuffer] = []
     allocated = refused = 0
     for number in range(CHURN_ROUNDS):
-        room = LIVE_BYTES - sum(each.buffer.size_bytes for each in live)
+        room = LIVE_BYTES - sum(buffer.buffer.size_bytes for buffer in live)
         size_bytes = dice.choice(SIZES)
         if size_bytes <= room and (not live or dice.random() < 0.6):
             try:
@@ -173,8 +173,8 @@ def churn(c: ProbeContext) -> Outcome:
             allocated += 1
         elif live:
             _give_back(gpu, live.pop(dice.randrange(len(live))))
-    for each in live:
-        _give_back(gpu, each)
+    for buffer in live:
+        _give_back(gpu, buffer)
     _settle(c)
     after = c.transport.resources()
     check(after == before, "leak", f"held {after}, before {before}")

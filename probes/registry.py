@@ -30,24 +30,24 @@ def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
         for need in probe.needs:
             if need not in waiting:
                 raise ValueError(f"{probe.id} needs {need}, which does not exist")
-    done: list[Probe] = []
+    result: list[Probe] = []
     while waiting:
         free = [probe for probe in waiting.values() if not waiting.keys() & set(probe.needs)]
         if not free:
             raise ValueError(f"dependency cycle among {', '.join(waiting)}")
-        done.append(waiting.pop(min(free, key=number).id))
-    return tuple(done)
+        result.append(waiting.pop(min(free, key=number).id))
+    return tuple(result)
 
 
 def declared_in(module: ModuleType) -> list[Probe]:
     """Return the probes declared in a module, without imported ones."""
-    probes = [each for each in vars(module).values() if isinstance(each, Probe)]
-    return [each for each in probes if each.run.__module__ == module.__name__]
+    probes = [item for item in vars(module).values() if isinstance(item, Probe)]
+    return [probe for probe in probes if probe.run.__module__ == module.__name__]
 
 
 def of_package(package: ModuleType) -> tuple[Probe, ...]:
     """Return the probes of every module of a package. Raises ValueError as `ordered` does."""
-    names = [f"{package.__name__}.{each.name}" for each in pkgutil.iter_modules(package.__path__)]
+    names = [f"{package.__name__}.{item.name}" for item in pkgutil.iter_modules(package.__path__)]
     return ordered([probe for name in names for probe in declared_in(import_module(name))])
 
 

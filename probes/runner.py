@@ -106,8 +106,8 @@ class ProbeRunner:
                 because = "" if root == status.id else f" (because {root.partition('/')[0]} {verb})"
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
-            why = plan.why_hazard or f"hazard above the selected limit {plan.hazard}"
-            return f"hazard {probe.hazard}, and {why}: {self.option_for(probe.hazard)}"
+            why_hazard = plan.why_hazard or f"hazard above the selected limit {plan.hazard}"
+            return f"hazard {probe.hazard}, and {why_hazard}: {self.option_for(probe.hazard)}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
             return f"a deliberate hang or fault, and this GPU drives {', '.join(plan.displays)}; --force runs it"
         if probe.hazard and self._dead:
@@ -203,7 +203,7 @@ class ProbeRunner:
         if outcome.notes:
             measure["notes"] = list(outcome.notes)
         if outcome.marks:
-            measure["assumptions"] = [each.id for each in assumed_facts(outcome.marks)]
+            measure["assumptions"] = [assumed_fact.id for assumed_fact in assumed_facts(outcome.marks)]
         return Result(
             f"{probe.id}/{tier}",
             "probe",

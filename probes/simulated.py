@@ -33,8 +33,8 @@ def check(spec: DeviceSpec) -> None:
     try:
         chips.chip(chip)
         profiles.linux(linux)
-        for each in spec.inject:
-            inject.parse(each)
+        for item in spec.inject:
+            inject.parse(item)
         flip.rows(spec.flip)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -80,7 +80,7 @@ class DeviceNews:
     def news(self) -> tuple[list[DeviceFinding], list[str]]:
         """Return findings, without repeated sentences, and lines of the kernel log."""
         findings, log = self._read()
-        new = {(each.rule, each.sentence): each for each in findings[len(self._findings) :]}
+        new = {(finding.rule, finding.sentence): finding for finding in findings[len(self._findings) :]}
         return list(new.values()), log[len(self._log) :]
 
     def marks(self) -> list[str]:

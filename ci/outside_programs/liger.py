@@ -140,18 +140,18 @@ CASES = (
 def differences(case: Case) -> list[str]:
     """Run forward and backward on both. Return what differs."""
     function, exact, inputs = case
-    sides = [[each.clone().requires_grad_() for each in inputs] for _ in range(2)]
+    sides = [[item.clone().requires_grad_() for item in inputs] for _ in range(2)]
     results = [side_function(*side) for side_function, side in zip((function, exact), sides, strict=True)]
     grad = torch.ones_like(results[1])
     values: list[list[torch.Tensor]] = []
     for result, side in zip(results, sides, strict=True):
         result.backward(grad.clone().reshape(result.shape))  # some kernels change it in place
-        values.append([result.detach(), *[each.grad for each in side]])
+        values.append([result.detach(), *[item.grad for item in side]])
     names = ["the result", *[f"the gradient of input {index}" for index in range(len(inputs))]]
     apart = []
-    for name, one, other in zip(names, *values, strict=True):
-        if not torch.allclose(one.reshape(other.shape), other, **TOLERANCE):
-            apart.append(f"{name} differs by {(one.reshape(other.shape) - other).abs().max():.3g}")
+    for name, value, other in zip(names, *values, strict=True):
+        if not torch.allclose(value.reshape(other.shape), other, **TOLERANCE):
+            apart.append(f"{name} differs by {(value.reshape(other.shape) - other).abs().max():.3g}")
     return apart
 
 

@@ -46,7 +46,7 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
 def blamed(suspects: Mapping[str, Suspect]) -> list[str]:
     """Return the probes that were running when the machine was reset, as sentences."""
     return [
-        f"the machine was reset while {name} was running ({each.when})"
-        for name, each in suspects.items()
-        if each.reset
+        f"the machine was reset while {name} was running ({item.when})"
+        for name, item in suspects.items()
+        if item.reset
     ]

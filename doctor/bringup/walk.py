@@ -109,14 +109,14 @@ class Walk:
     # --- running ---
 
     def _begun(self, stage: BringupStage) -> Result:
-        began = time.monotonic()
+        start = time.monotonic()
         self.journal.begin(stage.name, setup=self.setup)
         try:
             result = self._doctor(stage) if stage.name == DOCTOR else self._commands(stage)
         except BaseException:
             self.journal.end(stage.name, "interrupted", setup=self.setup)
             raise
-        seconds = result.measure["seconds"] = round(time.monotonic() - began, 1)
+        seconds = result.measure["seconds"] = round(time.monotonic() - start, 1)
         self.journal.end(
             stage.name,
             result.status,
@@ -134,19 +134,19 @@ class Walk:
         report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
         report.results = [
             Result(
-                each.id,
+                finding.id,
                 "finding",
-                "fail" if each in blocking else "skip",
-                reason=each.title,
-                cause=each.why,
-                advice=each.next,
+                "fail" if finding in blocking else "skip",
+                reason=finding.title,
+                cause=finding.why,
+                advice=finding.next,
             )
-            for each in findings
+            for finding in findings
         ]
         write_text(self.folder / f"{stage.name}.json", report.to_json())
-        for each in findings:
-            self.say(f"{'':<13} {each.severity:<8} {each.title}")
-        bad = next((each for each in report.results if each.status == "fail"), None)
+        for finding in findings:
+            self.say(f"{'':<13} {finding.severity:<8} {finding.title}")
+        bad = next((result for result in report.results if result.status == "fail"), None)
         if bad is None:
             count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing found"
             return self._result(stage, "pass", count)
@@ -191,11 +191,11 @@ class Walk:
     def _blame(self, rows: list[Result]) -> tuple[str, str, str] | None:
         """Return the probe of this stage that took the machine down: reason, cause, advice."""
         skipped = {row.id for row in rows if row.status == "skip"}
-        for name, each in self.suspects.items():
-            if each.reset and name in skipped:
+        for name, suspect in self.suspects.items():
+            if suspect.reset and name in skipped:
                 probe, _, tier = name.partition("/")
                 return (
-                    f"{name}: the machine was reset while it was running ({each.when}); it was not run again",
+                    f"{name}: the machine was reset while it was running ({suspect.when}); it was not run again",
                     "for the probe's description: zinc-rt pm4-test --list",
                     f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 "
                     f"--again, or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",
@@ -229,9 +229,9 @@ class Walk:
 def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     """Return the findings that are broken for the whole machine, or for every tier, because one tier is
     sufficient to continue."""
-    broken = [each for each in findings if each.severity == BROKEN]
-    lost = {tier for each in broken for tier in each.tiers}
-    return [each for each in broken if not each.tiers or lost >= {T1, T2}]
+    broken = [finding for finding in findings if finding.severity == BROKEN]
+    lost = {tier for item in broken for tier in item.tiers}
+    return [item for item in broken if not item.tiers or lost >= {T1, T2}]
 
 
 def _counts(rows: list[Result]) -> str:

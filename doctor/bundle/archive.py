@@ -143,9 +143,9 @@ def _without_top(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _stem(path: Path) -> str:
-    suffix = next((each for each in SUFFIXES if path.name.endswith(each)), "")
+    suffix = next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), "")
     return path.name.removesuffix(suffix) or "bundle"
 
 
-def _refused(path: Path, why: str) -> InputError:
-    return InputError(f"{path}: not a bundle: {why}", next=_NEXT)
+def _refused(path: Path, reason: str) -> InputError:
+    return InputError(f"{path}: not a bundle: {reason}", next=_NEXT)

@@ -40,10 +40,10 @@ def fit(
     kept = {item.path: shortened(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
     for kind in SACRIFICED:
         while sum(len(item.content) for item in kept.values()) > most_bytes:
-            mine = [each for each in kept.values() if each.kind == kind and len(each.content) > FLOOR_BYTES]
+            mine = [item for item in kept.values() if item.kind == kind and len(item.content) > FLOOR_BYTES]
             if not mine:
                 break
-            largest = max(mine, key=lambda each: len(each.content))
+            largest = max(mine, key=lambda item: len(item.content))
             shorter = shortened(largest, len(largest.content) // 2)
             kept[largest.path] = (
                 shorter if len(shorter.content) < len(largest.content) else replace(largest, content=b"")
@@ -93,7 +93,7 @@ def _smaller_json(content: bytes, most_bytes: int) -> bytes:
         body = json.loads(content)
     except ValueError:
         return content[:most_bytes]
-    for smaller in (_without_details, lambda each: _clipped(each, 4000), lambda each: _clipped(each, 200)):
+    for smaller in (_without_details, lambda item: _clipped(item, 4000), lambda item: _clipped(item, 200)):
         body = smaller(body)
         shortened_json = json.dumps(body, indent=1).encode()
         if len(shortened_json) <= most_bytes:
@@ -109,9 +109,9 @@ def _without_details(body: Any) -> Any:
 
 def _clipped(value: Any, length: int) -> Any:
     if isinstance(value, dict):
-        return {key: _clipped(each, length) for key, each in value.items()}
+        return {key: _clipped(item, length) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clipped(each, length) for each in value[: max(50, length)]]
+        return [_clipped(item, length) for item in value[: max(50, length)]]
     if isinstance(value, str) and len(value) > length:
         return f"{value[:length]}… [{len(value) - length} characters are cut]"
     return value

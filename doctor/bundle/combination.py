@@ -67,10 +67,10 @@ def combination(
     unique = _text(files, f"{device}/unique_id") or _slot(files, device)
     devices = [report["device"] for report in reports if isinstance(report.get("device"), dict)]
     firmware = dict(_firmware(files, device))
-    for each in devices:
-        if isinstance(each.get("firmware"), dict):
+    for item in devices:
+        if isinstance(item.get("firmware"), dict):
             firmware = {
-                **{name.lower(): number(version) for name, version in each["firmware"].items()},
+                **{name.lower(): number(version) for name, version in item["firmware"].items()},
                 **firmware,
             }
     return MachineCombination(
@@ -164,4 +164,4 @@ def _packages(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _first(devices: Iterable[Mapping[str, Any]], name: str) -> str:
-    return next((str(each[name]) for each in devices if each.get(name)), "")
+    return next((str(device[name]) for device in devices if device.get(name)), "")

@@ -76,9 +76,9 @@ def parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(title="actions on existing bundles", metavar="ACTION")
 
     def action(name: str, text: str, body: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        each = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
-        each.set_defaults(body=body, action=name)
-        return each
+        item = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+        item.set_defaults(body=body, action=name)
+        return item
 
     show = action("show", "print the content as text", _show)
     show.add_argument("bundle", type=Path)
@@ -97,10 +97,10 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--kcidb", action="store_true", required=True, help="in KCIDB's format, schema 5.3")
     export.add_argument("--simulated", action="store_true", help="include simulated devices, marked as such")
     export.add_argument("-o", "--out", type=Path, required=True, metavar="F.json")
-    for each in (take, page, export):
-        each.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")
-    for each in (show, diff, take, page, export):
-        add_json(each, tables=each is diff)
+    for item in (take, page, export):
+        item.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")
+    for item in (show, diff, take, page, export):
+        add_json(item, tables=item is diff)
     return parser
 
 
@@ -164,18 +164,18 @@ def _diff(arguments: argparse.Namespace) -> int:
         columns = ("kind", Column("name", widest=44), Column("a", widest=60), Column("b", widest=60))
         rows = [
             [
-                each.kind,
-                printable(each.name),
-                *(printable(side, 240) or "(not found)" for side in (each.a, each.b)),
+                difference.kind,
+                printable(difference.name),
+                *(printable(side, 240) or "(not found)" for side in (difference.a, difference.b)),
             ]
-            for each in differences
+            for difference in differences
         ]
         terminal.show(Table(columns, rows), out=out)
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     terminal.show(count if differences else "no difference in the data that both bundles contain", out=out)
     report = _report(arguments, "bundle diff")
     _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(differences)})
-    report.details = {"differences": [asdict(each) for each in differences]}
+    report.details = {"differences": [asdict(difference) for difference in differences]}
     return finish_report(report, arguments)
 
 

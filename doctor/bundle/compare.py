@@ -76,12 +76,14 @@ def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
         for (kind, name), left, right in _pairs(traits(a.combination), traits(b.combination))
     ]
     differences += _files(a, b)
-    left_findings, right_findings = ({str(each.get("id")): each for each in one.findings} for one in (a, b))
+    left_findings, right_findings = (
+        {str(finding.get("id")): finding for finding in one.findings} for one in (a, b)
+    )
     for name in sorted(left_findings.keys() ^ right_findings.keys()):
         title = str((left_findings.get(name) or right_findings[name]).get("title", ""))
         words = (title, "") if name in left_findings else ("", title)
         differences.append(MachineDifference("finding", name, *words))
-    left_results, right_results = ({each.id: each for each in outcomes(one.reports)} for one in (a, b))
+    left_results, right_results = ({outcome.id: outcome for outcome in outcomes(one.reports)} for one in (a, b))
     for name in sorted(left_results.keys() & right_results.keys(), key=natural):
         left, right = left_results[name], right_results[name]
         if left.status != right.status:
@@ -112,7 +114,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
         )
         for good, bad in zip(older[starts].itertuples(), newer[starts].itertuples(), strict=True)
     ]
-    return sorted(starts_at, key=lambda each: (not each.alone, natural(each.probe), each.variable, each.chip))
+    return sorted(starts_at, key=lambda start: (not start.alone, natural(start.probe), start.variable, start.chip))
 
 
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
@@ -135,7 +137,7 @@ def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
         )
         for (probe, chip, variable), rows in separates.groupby(VARIABLE)
     ]
-    return sorted(suspects, key=lambda each: (natural(each.probe), each.variable, each.chip))
+    return sorted(suspects, key=lambda suspect: (natural(suspect.probe), suspect.variable, suspect.chip))
 
 
 def _decided(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
@@ -195,7 +197,7 @@ def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
     for name in sorted(left.keys() & right.keys()):
         if name.startswith(compared_elsewhere) or _MOVES.search(name) or "/fw_version/" in name:
             continue
-        texts = [PLACEHOLDER.sub("<…>", each[name].decode(errors="replace").strip()) for each in (left, right)]
+        texts = [PLACEHOLDER.sub("<…>", item[name].decode(errors="replace").strip()) for item in (left, right)]
         if texts[0] != texts[1] and max(map(len, texts)) <= _FILE_BYTES:
             differences.append(MachineDifference("file", name, *texts))
     return differences

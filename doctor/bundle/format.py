@@ -74,7 +74,7 @@ class Bundle:
     def findings(self) -> list[dict[str, Any]]:
         """Return the findings of doctor, root causes first."""
         body = parsed(self.files.get(FINDINGS, b"[]"))
-        return [each for each in body if isinstance(each, dict)] if isinstance(body, list) else []
+        return [item for item in body if isinstance(item, dict)] if isinstance(body, list) else []
 
     @property
     def capture(self) -> MachineCapture:
@@ -106,7 +106,7 @@ def replaceable(folder: Path) -> list[str]:
         raise OutputError(f"{folder}: not a folder", next="-o DIR, or -o FILE.tar.gz")
     try:
         manifest = _manifest((folder / MANIFEST).read_bytes(), folder)
-        return [archive.safe(str(each["path"]), folder) for each in manifest["files"]] + [MANIFEST]
+        return [archive.safe(str(file["path"]), folder) for file in manifest["files"]] + [MANIFEST]
     except (OSError, InputError) as error:
         if any(folder.iterdir()):
             raise OutputError(f"{folder}: holds other files", next="give a new folder, or FILE.tar.gz") from error
@@ -122,13 +122,13 @@ def read(path: Path) -> Bundle:
         except OSError as error:
             raise InputError(f"{path}: not a bundle: bundle.json: {error.strerror}") from error
         manifest = _manifest(text, path)
-        files = archive.read_listed(path, [str(each["path"]) for each in manifest["files"]])
+        files = archive.read_listed(path, [str(file["path"]) for file in manifest["files"]])
     else:
         files = archive.read(path)
         if MANIFEST not in files:
             raise InputError(f"{path}: not a bundle: bundle.json is missing", next="zinc-rt bundle -o FILE.tar.gz")
         manifest = _manifest(files.pop(MANIFEST), path)
-    listed = {archive.safe(str(each["path"]), path): str(each["sha256"]) for each in manifest["files"]}
+    listed = {archive.safe(str(file["path"]), path): str(file["sha256"]) for file in manifest["files"]}
     for name in listed.keys() ^ files.keys():
         word = "is listed but missing" if name in listed else "is not listed in bundle.json"
         raise InputError(f"{path}: not a bundle: {name!r} {word}", next="ask the sender for it again")

@@ -171,9 +171,9 @@ def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
                         ),
                     )
         elif path.is_dir():
-            for each in sorted(path.rglob("*")):
-                if each.is_file() and not each.is_symlink():
-                    _add_some(maker, each, each.relative_to(path.parent).as_posix())
+            for item in sorted(path.rglob("*")):
+                if item.is_file() and not item.is_symlink():
+                    _add_some(maker, item, item.relative_to(path.parent).as_posix())
         else:
             _add_some(maker, path, path.name)
 

@@ -92,13 +92,13 @@ def is_relevant(line: str) -> bool:
 def _traces(lines: list[str]) -> Iterator[tuple[int, int]]:
     """Yield each call trace as a range of lines. If it has no first line, the line before it is taken as one."""
     start = None
-    for at, line in enumerate([*lines, ""]):
+    for index, line in enumerate([*lines, ""]):
         message = without_prefix(line)
         begins = _TRACE_START.match(message) is not None
-        if start is not None and not _TRACE.match(message) and not (begins and at == start + 1):
-            yield start, at
+        if start is not None and not _TRACE.match(message) and not (begins and index == start + 1):
+            yield start, index
             start = None
         if start is None and begins:
-            start = at
+            start = index
         elif start is None and _TRACE.match(message):
-            start = max(0, at - 1)
+            start = max(0, index - 1)

@@ -30,7 +30,7 @@ class Maker:
 
     def add(self, path: str, content: bytes | str, kind: str) -> None:
         """Add a file. The first file of a path is kept, because files collected earlier are more relevant."""
-        if all(each.path != path for each in self.items):
+        if all(item.path != path for item in self.items):
             self.items.append(BundleFile(path, content.encode() if isinstance(content, str) else content, kind))
 
     def add_machine(self, capture: MachineCapture, findings: Sequence[Any] = ()) -> None:
@@ -43,7 +43,7 @@ class Maker:
                 "unreadable": capture.unreadable,
             }
             self.add(f"{MACHINE}capture.json", json.dumps(described, indent=1), "machine")
-        rows = [each if isinstance(each, dict) else asdict(each) for each in findings]
+        rows = [finding if isinstance(finding, dict) else asdict(finding) for finding in findings]
         self.add(FINDINGS, json.dumps(rows, indent=1), "text")
 
     def make(self) -> Bundle:
@@ -65,7 +65,7 @@ class Maker:
         hidden = json.loads(redacted.pop("about.json"))
         contents = [BundleFile(name, content, names.get(name, "text")) for name, content in redacted.items()]
         last, more = fit(contents, self.most_bytes - 60_000)
-        cuts += [Cut(path, 0, 0, why) for path, why in left_out.items()] + more
+        cuts += [Cut(path, 0, 0, reason) for path, reason in left_out.items()] + more
         files = {item.path: item.content for item in last}
         manifest: dict[str, Any] = {
             "schema": SCHEMA,
@@ -83,13 +83,13 @@ class Maker:
 
     def _set_strangers_aside(self, configuration: MachineCombination) -> None:
         """Move reports of another kernel, firmware or device to logs/: the store must not mix setups."""
-        for place, item in enumerate(self.items):
+        for location, item in enumerate(self.items):
             body = _dict(item.content) if item.kind == "report" else {}
-            why = stranger(body, configuration)
-            if why:
+            reason = stranger(body, configuration)
+            if reason:
                 name = item.path.rpartition("/")[2]
-                self.notes.append(f"{name} belongs to another setup ({why}): moved to logs/")
-                self.items[place] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
+                self.notes.append(f"{name} belongs to another setup ({reason}): moved to logs/")
+                self.items[location] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
 
 
 def stranger(report: Mapping[str, Any], configuration: MachineCombination) -> str:

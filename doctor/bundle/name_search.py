@@ -25,20 +25,20 @@ class NameSearch:
         """Replace each name in `text` by make(the name, as written)."""
         if not self._by_start:
             return text
-        parts, done = [], 0
+        parts, result = [], 0
         for word in _WORD.finditer(text):
             start = word.start()
             if text[start - 1 : start] == "\\" and word[0][0] in "nrt":  # an escaped line end, not a letter
                 start += 1
-            if start < done or (start and PLACEHOLDER.match(text, start - 1)):
+            if start < result or (start and PLACEHOLDER.match(text, start - 1)):
                 continue
             for name in self._by_start.get(text[start : start + 2].lower(), ()):
                 end = start + len(name)
                 if text[start:end].lower() == name and _alone(text, start, end):
-                    parts += [text[done:start], make(name, text[start:end])]
-                    done = end
+                    parts += [text[result:start], make(name, text[start:end])]
+                    result = end
                     break
-        return "".join([*parts, text[done:]]) if parts else text
+        return "".join([*parts, text[result:]]) if parts else text
 
 
 def _alone(text: str, start: int, end: int) -> bool:

@@ -90,7 +90,9 @@ def content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
     table = matrix(machines)
     worse: list[Regression] = regressions(machines)
     parts: list[Suspicion] = suspicions(machines)
-    findings = Counter((name, severity, title) for each in machines for name, severity, title in each.findings)
+    findings = Counter(
+        (name, severity, title) for machine in machines for name, severity, title in machine.findings
+    )
     return {
         "matrix": table,
         "regressions": worse[:DIFFERENCES_SHOWN],
@@ -98,5 +100,5 @@ def content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
         "more": max(0, len(worse) - DIFFERENCES_SHOWN) + max(0, len(parts) - DIFFERENCES_SHOWN),
         "findings": findings.most_common(),
         "machines": len(machines),
-        "simulated": sum(each.simulated for each in machines),
+        "simulated": sum(machine.simulated for machine in machines),
     }

@@ -83,7 +83,7 @@ class Redactor:
         """Return the redacted files, and the omitted ones with the reason."""
         for kind, values in self.known.items():
             for value in values:
-                self._learn(kind, value, least=2)
+                self._learn(kind, value, minimum=2)
         searchable, left_out = {}, {}
         for name, content in files.items():
             if LEFT_OUT.search(name):
@@ -101,7 +101,7 @@ class Redactor:
                 left_out[name] = "its private data cannot be separated from the rest"
             else:
                 redacted[self.path(name)] = clean
-        return redacted, {self.path(name): why for name, why in left_out.items()}
+        return redacted, {self.path(name): reason for name, reason in left_out.items()}
 
     def text(self, text: str) -> str:
         """Redact one text with the names known so far."""
@@ -122,8 +122,8 @@ class Redactor:
         linux_command_line.redact_lines(_unescaped(name, text), self._learn_token)
         body = _parsed(name, text)
         if body is not None:
-            for each in body:
-                self._look_into(each)
+            for item in body:
+                self._look_into(item)
             return
         self._look_at(_unescaped(name, text))
 
@@ -140,12 +140,12 @@ class Redactor:
 
     def _look_into(self, value: Any, member: str = "") -> None:
         if isinstance(value, dict):
-            for key, each in value.items():
+            for key, item in value.items():
                 self._look_at(str(key))
-                self._look_into(each, str(key))
+                self._look_into(item, str(key))
         elif isinstance(value, list):
-            for each in value:
-                self._look_into(each, member)
+            for item in value:
+                self._look_into(item, member)
         elif isinstance(value, str) and (inner := _inner(value)) is not None:
             self._look_into(inner)
         elif isinstance(value, str):
@@ -161,11 +161,11 @@ class Redactor:
         self._learn("token", value.strip('"'))
         return value
 
-    def _learn(self, kind: str, value: str, *, least: int = _LEAST) -> None:
+    def _learn(self, kind: str, value: str, *, minimum: int = _LEAST) -> None:
         value = value.strip().lstrip("._-/!?#+*'\"([{")
         lower = value.lower()
         if (
-            len(value) < least
+            len(value) < minimum
             or lower in EVERYBODY
             or PLACEHOLDER.search(value)
             or not re.search(r"[^\W_]", value)
@@ -212,25 +212,25 @@ class Redactor:
         if body is None:
             text = relevant_lines(_unescaped(name, text), whole=name.endswith(_KERNEL_LOG))
             return _encoded(self._text(text))
-        values = [self._value(each) for each in body]
+        values = [self._value(item) for item in body]
         if name.endswith(".json"):
             return _encoded(json.dumps(values[0], indent=1, ensure_ascii=False) + "\n")
-        return _encoded("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in values))
+        return _encoded("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
 
     def _value(self, value: Any, member: str = "") -> Any:
         if isinstance(value, dict):
-            return {self._text(str(key)): self._value(each, str(key)) for key, each in value.items()}
+            return {self._text(str(key)): self._value(item, str(key)) for key, item in value.items()}
         if isinstance(value, list):
             if member == "kernel_log":
                 value = relevant_lines("\n".join(map(str, value)), whole=True).splitlines()
-            return [self._value(each, member) for each in value]
+            return [self._value(item, member) for item in value]
         kind = _kind_of(member)
         if isinstance(value, str):
             inner = _inner(value)
             if inner is not None:
                 return json.dumps(self._value(inner), ensure_ascii=False)
             if member == "cmdline":
-                value = linux_command_line.redact_line(value, lambda each: self._hide("token", each))
+                value = linux_command_line.redact_line(value, lambda item: self._hide("token", item))
             plain = value.strip().lower()
             if kind and plain and plain not in EVERYBODY and not PLACEHOLDER.search(value):
                 return self._hide(kind, value.strip())
@@ -253,7 +253,7 @@ class Redactor:
         if _ESCAPED.search(text):  # quoted from JSON: \n stands before a word and is no part of it
             parts = _ESCAPED.split(text)
             text = "".join(
-                part if at % 2 else self._hidden_in(part, SECRETS, fit) for at, part in enumerate(parts)
+                part if index % 2 else self._hidden_in(part, SECRETS, fit) for index, part in enumerate(parts)
             )
         return self._names.sub(text, lambda name, text: fit(text, self._literal(name, text)))
 

@@ -71,17 +71,17 @@ def _findings(bundle: Bundle) -> Iterator[str]:
 
 
 def _report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
-    results = [each for each in report.get("results", []) if isinstance(each, dict)]
-    counts = Counter(str(each.get("status", "")) for each in results)
+    results = [result for result in report.get("results", []) if isinstance(result, dict)]
+    counts = Counter(str(result.get("status", "")) for result in results)
     verdict = report.get("verdict")
     word = verdict.get("status", "") if isinstance(verdict, dict) else ""
     shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     yield f"report    {name.removeprefix('reports/')}: {report.get('command', '')} {word}, {shown or 'no results'}"
-    failed = [each for each in results if each.get("status") == "fail"]
-    for each in failed[:FAILURES_SHOWN]:
-        yield f"  FAIL    {each.get('id', '')}: {_first_line(each.get('reason', ''))}"
-        if each.get("cause"):
-            yield f"          cause: {_first_line(each['cause'])}"
+    failed = [result for result in results if result.get("status") == "fail"]
+    for item in failed[:FAILURES_SHOWN]:
+        yield f"  FAIL    {item.get('id', '')}: {_first_line(item.get('reason', ''))}"
+        if item.get("cause"):
+            yield f"          cause: {_first_line(item['cause'])}"
     if len(failed) > FAILURES_SHOWN:
         yield f"          and {len(failed) - FAILURES_SHOWN} more"
 

@@ -72,7 +72,7 @@ class StoredMachine:
 
     def probes(self) -> dict[str, StoredOutcome]:
         """Return the results of probes by id, P20/t1."""
-        return {each.id: each for each in self.outcomes if each.kind == "probe"}
+        return {outcome.id: outcome for outcome in self.outcomes if outcome.kind == "probe"}
 
 
 def default_path() -> Path:
@@ -122,9 +122,9 @@ class BundleStore:
                     "INSERT OR REPLACE INTO result VALUES (?,?,?,?,?,?,?,?,?,?,?)",
                     (bundle.id, *(getattr(outcome, name) for name in StoredOutcome.__dataclass_fields__)),
                 )
-            for place, each in enumerate(bundle.findings):
-                words = (str(each.get(name, "")) for name in ("id", "severity", "title"))
-                self._database.execute("INSERT INTO finding VALUES (?,?,?,?,?)", (bundle.id, place, *words))
+            for location, finding in enumerate(bundle.findings):
+                words = (str(finding.get(name, "")) for name in ("id", "severity", "title"))
+                self._database.execute("INSERT INTO finding VALUES (?,?,?,?,?)", (bundle.id, location, *words))
         return True
 
     def machines(self) -> list[StoredMachine]:
@@ -209,9 +209,9 @@ def frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
         }
         values["chip"] = f"{machine.combination.chip or 'unknown'}{' (simulated)' if machine.simulated else ''}"
         rows += [
-            {"bundle": machine.id, "probe": name, "status": each.status, "reason": each.reason,
-             "seconds": each.seconds, **values}
-            for name, each in machine.probes().items()
+            {"bundle": machine.id, "probe": name, "status": item.status, "reason": item.reason,
+             "seconds": item.seconds, **values}
+            for name, item in machine.probes().items()
         ]  # fmt: skip
     results: pandas.DataFrame = import_pandas().DataFrame(rows)
     return results.reindex(columns=list(dict.fromkeys([*RESULT_COLUMNS, *SCALARS, *results.columns])))
@@ -221,22 +221,22 @@ def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
     """Return the results in a bundle's reports. A later result replaces an earlier one of the same command
     and id."""
     results = []
-    for report in sorted(reports.values(), key=lambda each: str(each.get("started", ""))):
-        for each in report.get("results", []):
-            if not isinstance(each, dict) or not each.get("id"):
+    for report in sorted(reports.values(), key=lambda report: str(report.get("started", ""))):
+        for result in report.get("results", []):
+            if not isinstance(result, dict) or not result.get("id"):
                 continue
-            measure: Any = each.get("measure")
+            measure: Any = result.get("measure")
             measure = measure if isinstance(measure, dict) else {}
             seconds = measure.get("seconds")
             results.append(
                 StoredOutcome(
                     str(report.get("command", "")),
-                    str(each["id"]),
-                    str(each.get("kind", "")),
-                    str(each.get("tier", "")),
-                    str(each.get("status", "")),
-                    str(each.get("reason", "")),
-                    str(each.get("cause", "")),
+                    str(result["id"]),
+                    str(result.get("kind", "")),
+                    str(result.get("tier", "")),
+                    str(result.get("status", "")),
+                    str(result.get("reason", "")),
+                    str(result.get("cause", "")),
                     str(measure.get("title", "")),
                     float(seconds) if isinstance(seconds, int | float) else None,
                     str(report.get("started", "")),

@@ -22,13 +22,13 @@ def _corrected(machine: InspectedMachine) -> Iterator[Seen]:
 def _counted(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Errors the kernel counts in sysfs, of the GPU and of the bridges above it."""
     folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
-    found = []
+    result = []
     for folder in folders:
         for name in ("aer_dev_fatal", "aer_dev_nonfatal") if folder else ():
             total = re.search(r"TOTAL_ERR_\w+ (\d+)", machine.capture.text(f"{folder}/{name}") or "")
             if total and int(total[1]):
-                found.append(f"{folder}/{name}: {total[1]}")
-    return Seen(evidence=tuple(found), about=gpu.address) if found else None
+                result.append(f"{folder}/{name}: {total[1]}")
+    return Seen(evidence=tuple(result), about=gpu.address) if result else None
 
 
 def _folder(machine: InspectedMachine, address: str) -> str:
@@ -63,8 +63,8 @@ def _lost(machine: InspectedMachine) -> Iterator[Seen]:
     replies = machine.log.named("smu", "psp", "ring-test", "mes") if machine.log and not seen else ()
     ones = [event for event in replies if ALL_ONES.search(event.text)]
     if len(ones) >= 2:
-        found = from_events(machine, ones, ones[0].address)
-        yield replace(found, title="the card does not answer on the bus any more: its registers read as all ones")
+        result = from_events(machine, ones, ones[0].address)
+        yield replace(result, title="the card does not answer on the bus any more: its registers read as all ones")
 
 
 _SEAT = (

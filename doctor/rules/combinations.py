@@ -37,11 +37,11 @@ def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
 
 def pending(machine: InspectedMachine) -> list[tuple[Combination, tuple[str, ...]]]:
     """Return the bad rows that would match if what is unknown here were as they say, with its kinds."""
-    found = []
+    result = []
     for gpu in machine.wanted:
         known = facts(gpu, machine)
-        found += [(row, missing) for row in load() if row.verdict == "bad" and (missing := row.waits_for(known))]
-    return found
+        result += [(row, missing) for row in load() if row.verdict == "bad" and (missing := row.waits_for(known))]
+    return result
 
 
 def _of(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:

@@ -42,7 +42,7 @@ def _missing(machine: InspectedMachine) -> Iterator[Seen]:
     log = machine.log
     if log is None:
         return
-    events = [each for each in log.named("firmware-missing") if not any(word in each.file for word in OPTIONAL)]
+    events = [item for item in log.named("firmware-missing") if not any(word in item.file for word in OPTIONAL)]
     for address in dict.fromkeys(event.address for event in events):
         own = [event for event in events if event.address == address]
         files = list(dict.fromkeys(event.file for event in own if event.file))

@@ -40,8 +40,8 @@ def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def refused_or_missing(machine: InspectedMachine, path: str) -> bool:
-    why = machine.capture.unreadable.get(path.strip("/"), "")
-    return "no such" in why.lower() or "missing" in why.lower()
+    reason = machine.capture.unreadable.get(path.strip("/"), "")
+    return "no such" in reason.lower() or "missing" in reason.lower()
 
 
 def _hidden_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
@@ -75,7 +75,7 @@ def _users(machine: InspectedMachine) -> Iterator[Seen]:
     names = sorted({" ".join(line.split()[:2]) for line in machine.users if "/dev/kfd" in line})
     if names:
         yield Seen(
-            f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {each}" for each in names[:5])
+            f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {name}" for name in names[:5])
         )
 
 

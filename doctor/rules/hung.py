@@ -25,7 +25,9 @@ _COMPARE = (
 def _stuck_rings(facts: HungFacts) -> list[str]:
     """Rings with work that did not advance between the samples."""
     before, after = facts.first.fences or {}, facts.later.fences or {}
-    return [name for name, (done, sent) in after.items() if done != sent and before.get(name, (None,))[0] == done]
+    return [
+        name for name, (result, sent) in after.items() if result != sent and before.get(name, (None,))[0] == result
+    ]
 
 
 def _ring_lines(facts: HungFacts, names: list[str]) -> tuple[str, ...]:
@@ -47,9 +49,9 @@ def _mes(machine: InspectedMachine) -> Iterator[Seen]:
         yield Seen(evidence=_ring_lines(facts, rings))
         return
     queues, created = facts.later.queues, facts.later.created
-    unmapped = queues is not None and not any(each.active for each in queues if "CP Pipe" in each.place)
+    unmapped = queues is not None and not any(queue.active for queue in queues if "CP Pipe" in queue.place)
     quiet = facts.first.mes_log == facts.later.mes_log
-    if machine.hung and created and unmapped and quiet and not any(each.gone for each in queues or ()):
+    if machine.hung and created and unmapped and quiet and not any(queue.gone for queue in queues or ()):
         yield Seen(
             f"MES does not run {created} queues that KFD has created: none is on the hardware",
             (f"kfd/mqds: {created} compute queues", "kfd/hqds: no queue is active")
@@ -68,40 +70,45 @@ def _ring(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _queue(machine: InspectedMachine) -> Iterator[Seen]:
     facts = hung_facts(machine.capture)
-    before = {each.place: each for each in facts.first.queues or ()}
-    stuck = [each for each in facts.later.queues or () if each.pending and before.get(each.place) == each]
+    before = {queue.place: queue for queue in facts.first.queues or ()}
+    stuck = [queue for queue in facts.later.queues or () if queue.pending and before.get(queue.place) == queue]
     if not stuck:
         return
     busy = any((gpu.busy_percent or 0) >= BUSY for gpu in machine.wanted)
     idle = any(gpu.busy_percent is not None and gpu.busy_percent < BUSY for gpu in machine.wanted)
     title = f"{len(stuck)} hardware queues have work and make no progress"
-    why = "either its waves do not end, or a packet waits for a value that does not come"
+    reason = "either its waves do not end, or a packet waits for a value that does not come"
     if busy:
-        title, why = f"{title}: a kernel does not end", "the GPU is busy: waves run, and the queue waits for them"
+        title, reason = (
+            f"{title}: a kernel does not end",
+            "the GPU is busy: waves run, and the queue waits for them",
+        )
     elif idle:
         title = f"{title}: a packet waits"
-        why = "the GPU is idle: no wave runs; the packet at the read pointer waits for memory or another queue"
+        reason = "the GPU is idle: no wave runs; the packet at the read pointer waits for memory or another queue"
     lines = [
-        f"kfd/hqds: {each.place}: rptr 0x{each.rptr:x}, wptr 0x{each.wptr:x}, in both samples" for each in stuck
+        f"kfd/hqds: {item.place}: rptr 0x{item.rptr:x}, wptr 0x{item.wptr:x}, in both samples" for item in stuck
     ]
-    yield Seen(title, tuple(lines[:3]), why=why)
+    yield Seen(title, tuple(lines[:3]), why=reason)
 
 
 def _gone(machine: InspectedMachine) -> Iterator[Seen]:
     queues = hung_facts(machine.capture).later.queues or hung_facts(machine.capture).first.queues or ()
-    if queues and all(each.gone for each in queues):
+    if queues and all(queue.gone for queue in queues):
         yield Seen(evidence=(f"kfd/hqds: {len(queues)} queues, every register is ffffffff",))
 
 
 def _advanced_rings(facts: HungFacts) -> list[str]:
     before, after = facts.first.fences or {}, facts.later.fences or {}
-    return [name for name, (done, _) in after.items() if name in before and before[name][0] != done]
+    return [name for name, (result, _) in after.items() if name in before and before[name][0] != result]
 
 
 def _advanced(facts: HungFacts) -> bool:
     """Return whether a ring of the driver or a hardware queue advanced between the samples."""
-    before = {each.place: each.rptr for each in facts.first.queues or ()}
-    queues = [each for each in facts.later.queues or () if each.active and before.get(each.place) != each.rptr]
+    before = {queue.place: queue.rptr for queue in facts.first.queues or ()}
+    queues = [
+        queue for queue in facts.later.queues or () if queue.active and before.get(queue.place) != queue.rptr
+    ]
     return bool(queues or _advanced_rings(facts))
 
 
@@ -126,20 +133,20 @@ def _storm(machine: InspectedMachine) -> Iterator[Seen]:
 def _reset(machine: InspectedMachine) -> Iterator[Seen]:
     tasks = hung_facts(machine.capture).tasks or ()
     waiting = [task for task in tasks if _RESET.search(task.function)]
-    begun = machine.log.named("reset") if machine.log else ()
-    open_reset = bool(begun) and "begin" in begun[-1].text.lower()
+    start = machine.log.named("reset") if machine.log else ()
+    open_reset = bool(start) and "begin" in start[-1].text.lower()
     if waiting or (machine.hung and open_reset and not (machine.log and machine.log.named("reset-failed"))):
         lines = [f"tasks.txt: {task.name} (pid {task.pid}) in {task.function}" for task in waiting]
-        yield Seen(evidence=(*lines[:3], *(f"kernel.log: {event.text}" for event in begun[-1:] if open_reset)))
+        yield Seen(evidence=(*lines[:3], *(f"kernel.log: {event.text}" for event in start[-1:] if open_reset)))
 
 
 def _resume(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.wanted:
-        again = machine.capture.line(f"later/sys/class/drm/{gpu.card}/device/power/runtime_status")
-        if gpu.runtime_status in ("resuming", "suspending") and again == gpu.runtime_status:
+        line = machine.capture.line(f"later/sys/class/drm/{gpu.card}/device/power/runtime_status")
+        if gpu.runtime_status in ("resuming", "suspending") and line == gpu.runtime_status:
             yield Seen(
                 f"{gpu.title} has been {gpu.runtime_status} for the whole time between two samples",
-                (f"power/runtime_status: {again}, in both samples",),
+                (f"power/runtime_status: {line}, in both samples",),
                 gpu.address,
             )
 
@@ -148,7 +155,7 @@ def _memory(machine: InspectedMachine) -> Iterator[Seen]:
     tasks = [task for task in hung_facts(machine.capture).tasks or () if _MEMORY.search(task.function)]
     if tasks and not any(_RESET.search(task.function) for task in hung_facts(machine.capture).tasks or ()):
         yield Seen(
-            evidence=tuple(f"tasks.txt: {each.name} (pid {each.pid}) in {each.function}" for each in tasks[:3])
+            evidence=tuple(f"tasks.txt: {task.name} (pid {task.pid}) in {task.function}" for task in tasks[:3])
         )
 
 
@@ -161,7 +168,7 @@ def _task(machine: InspectedMachine) -> Iterator[Seen]:
     ]
     if waiting:
         yield Seen(
-            evidence=tuple(f"tasks.txt: {each.name} (pid {each.pid}) in {each.function}" for each in waiting[:3])
+            evidence=tuple(f"tasks.txt: {item.name} (pid {item.pid}) in {item.function}" for item in waiting[:3])
         )
 
 
@@ -183,7 +190,7 @@ def _idle(machine: InspectedMachine) -> Iterator[Seen]:
             "create a queue in another program (rocminfo); with a dead MES that times out after some seconds. "
             "The driver then resets the GPU: save your work",
         )
-    elif not any(each.pending for each in later.queues) and any(each.active for each in later.queues):
+    elif not any(queue.pending for queue in later.queues) and any(queue.active for queue in later.queues):
         yield Seen(
             evidence=(
                 f"proc/interrupts: {later.interrupts}, in both samples",

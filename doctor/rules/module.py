@@ -21,14 +21,14 @@ def _blacklisted(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
     yield from logged("module-rejected")(machine)
-    said = machine.log is not None and machine.log.named("module-rejected")
+    output = machine.log is not None and machine.log.named("module-rejected")
     dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
     secured = machine.host.secure_boot or machine.host.lockdown in ("integrity", "confidentiality")
     unbound = machine.gpus and all(gpu.driver == "" for gpu in machine.wanted)
     if (
         secured
         and dkms
-        and not said
+        and not output
         and (machine.module.loaded is False or unbound)
         and not machine.module.blacklisted_by
     ):
@@ -77,12 +77,12 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
         return
     for gpu in machine.wanted:
         if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
-            least = ".".join(map(str, gpu.chip.linux))
+            text = ".".join(map(str, gpu.chip.linux))
             yield Seen(
-                f"Linux {machine.linux.release} is older than the support for {gpu.title}, added in {least}",
+                f"Linux {machine.linux.release} is older than the support for {gpu.title}, added in {text}",
                 (f"proc/version: {machine.linux.release}",),
                 gpu.address,
-                next=f"use Linux {least} or newer, or AMD's amdgpu-dkms",
+                next=f"use Linux {text} or newer, or AMD's amdgpu-dkms",
             )
 
 

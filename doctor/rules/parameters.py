@@ -99,10 +99,10 @@ def value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
 def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
     def look(machine: InspectedMachine) -> Iterator[Seen]:
         for row in PARAMETERS:
-            found = value(machine, row.name)
-            if row.severity != severity or found is None or found[0] in _COMMON_VALUES.get(row.name, ()):
+            result = value(machine, row.name)
+            if row.severity != severity or result is None or result[0] in _COMMON_VALUES.get(row.name, ()):
                 continue
-            number, where = found
+            number, where = result
             if row.when(number):
                 yield Seen(
                     f"amdgpu.{row.name}={number}: {row.why}",
@@ -128,23 +128,25 @@ OPTIONS = (  # of the kernel's command line: pattern of a word → why
 
 def _options(machine: InspectedMachine) -> Iterator[Seen]:
     for word in machine.linux.cmdline or ():
-        for pattern, why in OPTIONS:
+        for pattern, reason in OPTIONS:
             if re.fullmatch(pattern, word):
-                yield Seen(f"{word}: {why}", (f"proc/cmdline: {word}",), why=why)
+                yield Seen(f"{word}: {reason}", (f"proc/cmdline: {word}",), why=reason)
 
 
 def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
     """User queues, which t2 needs, have to be asked for; only a note, for t1 needs none of it."""
     if not any(gpu.driver == "amdgpu" for gpu in machine.wanted) or not machine.module.parameters:
         return
-    found = value(machine, "user_queue")
-    if found is None:
+    result = value(machine, "user_queue")
+    if result is None:
         yield Seen(
             "this kernel's amdgpu has no user queues (added in Linux 6.16)",
             next="use Linux 6.17 or newer for t2",
         )
-    elif found[0] <= 0:
-        yield Seen(f"user queues are off: amdgpu.user_queue={found[0]}, the default", (f"{found[1]}: {found[0]}",))
+    elif result[0] <= 0:
+        yield Seen(
+            f"user queues are off: amdgpu.user_queue={result[0]}, the default", (f"{result[1]}: {result[0]}",)
+        )
 
 
 def _unknown(machine: InspectedMachine) -> Iterator[Seen]:

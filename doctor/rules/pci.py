@@ -25,22 +25,23 @@ def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     limited = _limited_by(gpu, machine)
     if limited:
         links.append(limited)
-    most = max((link.width_most or link.width or 0 for link in links), default=0)
-    least = min(links, key=lambda link: link.width or 0, default=None)
-    if least is None or least.width is None or least.width >= 16 or least.width >= most:
+    widest = max((link.width_most or link.width or 0 for link in links), default=0)
+    narrowest = min(links, key=lambda link: link.width or 0, default=None)
+    if narrowest is None or narrowest.width is None or narrowest.width >= 16 or narrowest.width >= widest:
         return None
-    ends = _ends(gpu, least)
+    ends = _ends(gpu, narrowest)
     able = min((end.width_most or 0 for end in ends), default=0) if len(ends) == 2 else 0
     # two cards may share the lanes of one slot, whatever its port states
-    trained = able > least.width and (least.width < 8 or len(_peers(machine)) < 2)
+    trained = able > narrowest.width and (narrowest.width < 8 or len(_peers(machine)) < 2)
     return Seen(
-        f"the PCIe link to {gpu.title} has {least.width} lanes of {most} (at {least.address})",
+        f"the PCIe link to {gpu.title} has {narrowest.width} lanes of {widest} (at {narrowest.address})",
         (
-            f"{least.address}: x{least.width} of x{least.width_most or most}, {least.speed or 0:g} GT/s",
+            f"{narrowest.address}: x{narrowest.width} of x{narrowest.width_most or widest}, "
+            f"{narrowest.speed or 0:g} GT/s",
             *([f"both ends of this link can use x{able}: it was trained with fewer"] if trained else []),
         ),
         gpu.address,
-        severity="warning" if trained or least.width <= NARROW else "note",
+        severity="warning" if trained or narrowest.width <= NARROW else "note",
         next="both ends support more: reseat the card and its riser, clean the contacts, check for bent pins, and "
         "the slot's lanes in the BIOS (bifurcation)"
         if trained
@@ -50,23 +51,27 @@ def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 def _ends(gpu: InspectedGpu, link: Link) -> tuple[Link, ...]:
     """The two ends of a link on the path: a function and the port above it. Every other pair is one card."""
-    at = next((at for at, each in enumerate(gpu.links) if each.address == link.address and each.address), None)
-    if at is None:
+    offset = next(
+        (index for index, item in enumerate(gpu.links) if item.address == link.address and item.address), None
+    )
+    if offset is None:
         return ()
-    lower = at if at % 2 == (len(gpu.links) - 2) % 2 else at - 1  # the root port is the upper end of the last link
+    lower = (
+        offset if offset % 2 == (len(gpu.links) - 2) % 2 else offset - 1
+    )  # the root port is the upper end of the last link
     pair = gpu.links[lower : lower + 2] if lower >= 0 else ()
-    return pair if len(pair) == 2 and all(each.width == link.width for each in pair) else ()
+    return pair if len(pair) == 2 and all(item.width == link.width for item in pair) else ()
 
 
 def _limited_by(gpu: InspectedGpu, machine: InspectedMachine) -> Link | None:
     """The kernel's own finding, as it printed it when the GPU was found."""
-    said = machine.log.search(
+    search = machine.log.search(
         rf"{re.escape(gpu.address)}: .*limited by (\d+(?:\.\d+)?) GT/s PCIe x(\d+) link at (\S+) "
         r"\(capable of .*? with (\d+(?:\.\d+)?) GT/s PCIe x(\d+)"
     ) if machine.log and gpu.address else None  # fmt: skip
-    if not said:
+    if not search:
         return None
-    return Link(said[3], float(said[1]), int(said[2]), float(said[4]), int(said[5]))
+    return Link(search[3], float(search[1]), int(search[2]), float(search[4]), int(search[5]))
 
 
 def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -74,13 +79,13 @@ def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.integrated or machine.host.hypervisor:
         return None
     functions = _functions(machine)
-    tunnels = {address for address, each in functions.items() if re.search("Thunderbolt|USB4", each.title)}
+    tunnels = {address for address, item in functions.items() if re.search("Thunderbolt|USB4", item.title)}
     if any(link.address in tunnels for link in gpu.links):
         return None  # a tunnel states 2.5 GT/s whatever it carries
-    most = [link.speed_most for link in gpu.links if link.speed_most]
+    max_speeds = [link.speed_most for link in gpu.links if link.speed_most]
     limited = _limited_by(gpu, machine)
     targets = [speed for link in gpu.links[1:] if (speed := _target_speed(functions.get(link.address)))]
-    slowest = min([*most, *targets, *([limited.speed] if limited and limited.speed else [])], default=None)
+    slowest = min([*max_speeds, *targets, *([limited.speed] if limited and limited.speed else [])], default=None)
     if slowest is not None and slowest < SLOW:
         return Seen(f"the PCIe link to {gpu.title} runs at {slowest:g} GT/s at most", about=gpu.address)
     own = _slow_now(gpu, machine)
@@ -95,8 +100,8 @@ def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 def _target_speed(port: lspci.Function | None) -> float | None:
     """The speed that the BIOS or an administrator allows on this port."""
-    found = re.search(r"LnkCtl2: Target Link Speed: (\d+(?:\.\d+)?)GT/s", port.text) if port else None
-    return float(found[1]) if found else None
+    match = re.search(r"LnkCtl2: Target Link Speed: (\d+(?:\.\d+)?)GT/s", port.text) if port else None
+    return float(match[1]) if match else None
 
 
 def _slow_now(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -115,26 +120,26 @@ def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.integrated:
         return None
     visible = gpu.visible_bytes if gpu.visible_bytes is not None else gpu.bar_bytes
-    most, evidence = gpu.vram_bytes, ("mem_info_vis_vram_total", "mem_info_vram_total")
+    maximum, evidence = gpu.vram_bytes, ("mem_info_vis_vram_total", "mem_info_vram_total")
     own = _functions(machine).get(gpu.address)
-    if not most and own and 0 in own.bar_sizes:
-        (visible, most), evidence = own.bar_sizes[0], ("lspci.txt: BAR 0 now", "lspci.txt: BAR 0 at most")
-    said = machine.log.search(r"Detected VRAM RAM=(\d+)M, BAR=(\d+)M") if machine.log else None
-    if not most and said and len(machine.gpus) == 1:
-        visible, most = int(said[2]) << 20, int(said[1]) << 20
+    if not maximum and own and 0 in own.bar_sizes:
+        (visible, maximum), evidence = own.bar_sizes[0], ("lspci.txt: BAR 0 now", "lspci.txt: BAR 0 at most")
+    search = machine.log.search(r"Detected VRAM RAM=(\d+)M, BAR=(\d+)M") if machine.log else None
+    if not maximum and search and len(machine.gpus) == 1:
+        visible, maximum = int(search[2]) << 20, int(search[1]) << 20
         evidence = ("kernel.log: BAR", "kernel.log: VRAM")
-    if not most and visible and gpu.wanted and gpu.chip:
-        most, evidence = SMALLEST_VRAM, ("lspci.txt: Region 0", f"the smallest VRAM of {gpu.chip.name}")
-    if not visible or not most or visible >= most * 0.9:
+    if not maximum and visible and gpu.wanted and gpu.chip:
+        maximum, evidence = SMALLEST_VRAM, ("lspci.txt: Region 0", f"the smallest VRAM of {gpu.chip.name}")
+    if not visible or not maximum or visible >= maximum * 0.9:
         return None
-    if gpu.bar_bytes and gpu.bar_bytes >= most * 0.9 and parameter(machine, "vis_vramlimit"):
+    if gpu.bar_bytes and gpu.bar_bytes >= maximum * 0.9 and parameter(machine, "vis_vramlimit"):
         return None  # the BAR is large, and the limit was asked for
     return Seen(
         (
-            f"the CPU can access {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: "
+            f"the CPU can access {visible >> 20} MiB of the {maximum >> 20} MiB of VRAM of {gpu.title}: "
             "resizable BAR is off"
         ),
-        (f"{evidence[0]}: {visible}", f"{evidence[1]}: {most}"),
+        (f"{evidence[0]}: {visible}", f"{evidence[1]}: {maximum}"),
         gpu.address,
     )
 

@@ -21,7 +21,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
         return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
     denied = [node for node in _node_paths(machine) if refused(machine.capture, node.strip("/"))]
-    if denied and any("not permitted" in machine.capture.unreadable.get(each.strip("/"), "") for each in denied):
+    if denied and any("not permitted" in machine.capture.unreadable.get(item.strip("/"), "") for item in denied):
         return  # a device cgroup: _denied_by_policy
     if denied:
         group = next((node.gid for node in machine.nodes or () if node.path == denied[0]), "render")
@@ -32,7 +32,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.nodes:
         closed = [node for node in machine.nodes if _closed(node, user.groups, user.uid)]
         for node in closed[:1]:
-            paths = [each.path for each in closed]
+            paths = [item.path for item in closed]
             title = f"this user is not in {_group_name(node)}, the group of {', '.join(paths)}"
             yield Seen(title, _evidence(machine, paths), next=_join(_group_name(node)))
         return
@@ -64,8 +64,8 @@ def _closed(node: DeviceNode, groups: frozenset[str], uid: int | None) -> bool:
     """Return whether mode, owner and group deny this user a node that a tier opens. An ACL may allow it."""
     if not (node.path.endswith("/kfd") or "/renderD" in node.path) or node.acl:
         return False
-    mine = node.mode[4:6] if node.gid in groups else node.mode[1:3] if node.uid == str(uid) else node.mode[7:9]
-    return mine != "rw"
+    mode = node.mode[4:6] if node.gid in groups else node.mode[1:3] if node.uid == str(uid) else node.mode[7:9]
+    return mode != "rw"
 
 
 def _group_name(node: DeviceNode) -> str:
@@ -89,13 +89,13 @@ def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
     lines = [
         line for line in (machine.capture.text("dev.txt") or "").splitlines() if any(p in line for p in paths)
     ]
-    said = [f"dev.txt: {line}" for line in lines]
-    said += [
+    texts = [f"dev.txt: {line}" for line in lines]
+    texts += [
         f"{p}: {machine.capture.unreadable[p.strip('/')]}"
         for p in paths
         if p.strip("/") in machine.capture.unreadable
     ]
-    return (*said[:4], *((f"id.txt: {machine.capture.line('id.txt')}",) if machine.user else ()))
+    return (*texts[:4], *((f"id.txt: {machine.capture.line('id.txt')}",) if machine.user else ()))
 
 
 def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
@@ -146,7 +146,7 @@ def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
 def _denied_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
     """EPERM, where a mode that is too narrow gives EACCES: the device cgroup of a container or service."""
     reasons = {path: machine.capture.unreadable.get(path.strip("/"), "") for path in _node_paths(machine)}
-    denied = [path for path, why in reasons.items() if "not permitted" in why]
+    denied = [path for path, reason in reasons.items() if "not permitted" in reason]
     if denied and machine.gpus:
         yield Seen(
             f"the device cgroup does not permit {', '.join(denied)}",

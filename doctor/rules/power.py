@@ -47,9 +47,9 @@ def _unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 def _hot(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     over = [
-        f"{label} {now:g} °C (limit {most or TOO_HOT:g})"
-        for label, now, most in gpu.temperatures
-        if now >= (most or TOO_HOT)
+        f"{label} {now:g} °C (limit {maximum or TOO_HOT:g})"
+        for label, now, maximum in gpu.temperatures
+        if now >= (maximum or TOO_HOT)
     ]
     return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
 
@@ -90,11 +90,11 @@ def _clock_held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None
 def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Sensors that did not answer while the capture was made."""
     where = f"sys/class/drm/{gpu.card}/device/hwmon"
-    why = next(
-        (why for name, why in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
+    reason = next(
+        (reason for name, reason in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
     )
-    if "no answer" in why or "timed out" in why.lower() or "SMU" in why:
-        return Seen(f"the sensors of {gpu.title} do not respond", (f"{where}: {why}",), gpu.address)
+    if "no answer" in reason or "timed out" in reason.lower() or "SMU" in reason:
+        return Seen(f"the sensors of {gpu.title} do not respond", (f"{where}: {reason}",), gpu.address)
     return None
 
 

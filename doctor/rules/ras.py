@@ -25,7 +25,7 @@ def _correctable(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _lines(bad: list[str], kind: str) -> tuple[str, ...]:
-    return tuple(f"ras/{each.split()[0]}_err_count: {kind} {each.split()[1]}" for each in bad)
+    return tuple(f"ras/{item.split()[0]}_err_count: {kind} {item.split()[1]}" for item in bad)
 
 
 _WHY = "results may be wrong, and the driver resets the GPU when a poisoned value is used"

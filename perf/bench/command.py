@@ -104,8 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     if several and arguments.runs < 2:
         raise UsageError("several numbers of slots need --runs 2 or more: a ratio needs a spread")
     if several and (theirs is not None or arguments.history or arguments.requests):
-        one = f"--slots {arguments.slots[0]}"
-        raise UsageError("--vs, --history and --requests need one number of slots", next=one)
+        text = f"--slots {arguments.slots[0]}"
+        raise UsageError("--vs, --history and --requests need one number of slots", next=text)
     lengths = (arguments.prompt_tokens, arguments.tokens)
     loads = [BenchWorkload(*lengths, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
     load = loads[0]

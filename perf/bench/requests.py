@@ -91,7 +91,7 @@ def _stream(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
     vocab, clock = front.engine.model.vocab, time.perf_counter
     others = [
         front.submit(
-            [(3 * index + place) % vocab for place in range(BATCH_PROMPT)],
+            [(3 * index + location) % vocab for location in range(BATCH_PROMPT)],
             Sampling(max_tokens=load.tokens, ignore_eos=True),
             tenant=BATCH,
         )

@@ -42,8 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu; separate several with commas")
     parser.add_argument("--only", default="", metavar="ID", help="evaluate only this criterion")
     parser.add_argument("--list", action="store_true", help="list every criterion with limit, source and command")
-    given = parser.add_argument_group("evidence")
-    given.add_argument(
+    group = parser.add_argument_group("evidence")
+    group.add_argument(
         "--evidence",
         nargs="+",
         type=Path,
@@ -51,19 +51,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="reports and statements, or folders of them",
     )
-    given.add_argument(
+    group.add_argument(
         "--history", type=Path, metavar="F.jsonl", help="history in which the reports were recorded"
     )
-    given.add_argument(
+    group.add_argument(
         "--head",
         default="",
         metavar="HASH",
         help="hash of an entry that the history must contain, printed by bench or history; or a signed head file",
     )
-    given.add_argument(
+    group.add_argument(
         "--signers", type=Path, metavar="FILE", help="allowed signers of the head: NAME KEYTYPE KEY, one a line"
     )
-    given.add_argument(
+    group.add_argument(
         "--models",
         nargs="+",
         type=Path,
@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="M.gguf",
         help="model files of the speeds; digest and shape are read from the files",
     )
-    given.add_argument(
+    group.add_argument(
         "--model-digest",
         default="",
         metavar="SHA256",
@@ -109,8 +109,8 @@ def evaluate_milestones(arguments: argparse.Namespace) -> GateReport:
     if not arguments.milestone:
         raise UsageError("no milestone is named", next="--milestone M1, or --list")
     requested = [find_milestone(name.strip()) for name in arguments.milestone.split(",")]
-    if arguments.only and not any(arguments.only == each.id for m in requested for each in m.criteria):
-        ids = ", ".join(each.id for m in requested for each in m.criteria)
+    if arguments.only and not any(arguments.only == criterion.id for m in requested for criterion in m.criteria):
+        ids = ", ".join(criterion.id for m in requested for criterion in m.criteria)
         raise UsageError(f"--only {arguments.only}: no such criterion", next=f"one of {ids}")
     return _judge(arguments, requested)
 
@@ -125,7 +125,7 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
     out = output_stream(arguments)
     settings = options.settings()
     reports, statements = collect(arguments.evidence)
-    given = GateInput(
+    argument = GateInput(
         reports,
         statements,
         read(arguments.history) if arguments.history else None,
@@ -140,19 +140,19 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
     ) as lab:
         for milestone in requested:
             terminal.show(f"{milestone.id}  {milestone.title}", out=out)
-            for result in evaluate(milestone, lab, given, only=arguments.only):
+            for result in evaluate(milestone, lab, argument, only=arguments.only):
                 report.results.append(result)
                 _print(result, out)
         report.device = lab.describe_device()
     report.details = {
-        "milestones": [each.id for each in requested],
+        "milestones": [item.id for item in requested],
         "only": arguments.only,
-        "code": given.code_version,
-        "history_head": given.history.head if given.history else "",
+        "code": argument.code_version,
+        "history_head": argument.history.head if argument.history else "",
     }
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
-    names = ", ".join(each.id for each in requested) + (f", only {arguments.only}" if arguments.only else "")
+    names = ", ".join(item.id for item in requested) + (f", only {arguments.only}" if arguments.only else "")
     terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
     return report
 
@@ -181,7 +181,7 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     from zinc_rt.cli.describe import describe_model
 
     described = [describe_model(options.read_model(str(path))) for path in paths]
-    return {each["digest"]: each for each in described}
+    return {item["digest"]: item for item in described}
 
 
 def _rows(first: str, *widths: int) -> list[str | Column]:
@@ -213,18 +213,24 @@ def _list(arguments: argparse.Namespace) -> int:
     report = start_report(Report("perf gate"), arguments)
     for milestone in milestones():
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)
-        for each in milestone.criteria:
-            limit_text = f"{each.bound} {each.unit}"
-            row = ("", each.type, each.id, limit_text, f"{each.what}  [{', '.join(each.source)}]")
+        for criterion in milestone.criteria:
+            limit_text = f"{criterion.bound} {criterion.unit}"
+            row = (
+                "",
+                criterion.type,
+                criterion.id,
+                limit_text,
+                f"{criterion.what}  [{', '.join(criterion.source)}]",
+            )
             terminal.show(Table(_rows("type", 10, 15, 22), [row], headings=False), out=out)
             report.results.append(
                 Result(
-                    each.name,
-                    each.type,
+                    criterion.name,
+                    criterion.type,
                     "pass",
-                    reason=each.what,
+                    reason=criterion.what,
                     limit={"compare": limit_text},
-                    repro=each.command,
+                    repro=criterion.command,
                 )
             )
         for note in milestone.notes:

@@ -144,10 +144,12 @@ def milestones() -> tuple[Milestone, ...]:
 
 def find_milestone(name: str) -> Milestone:
     """Return the milestone of that name. Raise UsageError with the known names."""
-    for each in milestones():
-        if each.id.lower() == name.lower():
-            return each
-    raise UsageError(f"no milestone {name!r}", next="one of " + ", ".join(each.id for each in milestones()))
+    for milestone in milestones():
+        if milestone.id.lower() == name.lower():
+            return milestone
+    raise UsageError(
+        f"no milestone {name!r}", next="one of " + ", ".join(milestone.id for milestone in milestones())
+    )
 
 
 def read_milestones(path: Path) -> tuple[Milestone, ...]:
@@ -167,8 +169,8 @@ def read_milestones(path: Path) -> tuple[Milestone, ...]:
 
 
 def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel], units: Mapping[str, str]) -> Milestone:
-    criteria = tuple(_criterion(row["id"], each, models, units) for each in row["criteria"])
-    names = [each.id for each in criteria]
+    criteria = tuple(_criterion(row["id"], criterion, models, units) for criterion in row["criteria"])
+    names = [criterion.id for criterion in criteria]
     if len(set(names)) < len(names):
         raise ValueError(f"{row['id']}: a criterion's id is used twice")
     predicted = {str(key): float(value) for key, value in row["predicted"].items()}
@@ -178,31 +180,31 @@ def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel], units:
 def _criterion(
     milestone: str, row: Mapping[str, Any], models: Mapping[str, WantedModel], units: Mapping[str, str]
 ) -> Criterion:
-    given = {"type": "structural", "compare": "== 0", **row}
-    where = f"{milestone}/{given.get('id')}"
-    counted = str(given.get("figure") or given.get("measure"))
+    argument = {"type": "structural", "compare": "== 0", **row}
+    where = f"{milestone}/{argument.get('id')}"
+    counted = str(argument.get("figure") or argument.get("measure"))
     if counted in units:
-        given.setdefault("unit", units[counted])
-    given["bound"] = parse_bound(given.pop("compare"))
-    given["arguments"] = given.pop("with", {})
-    given["model"] = models[given["model"]] if "model" in given else None
+        argument.setdefault("unit", units[counted])
+    argument["bound"] = parse_bound(argument.pop("compare"))
+    argument["arguments"] = argument.pop("with", {})
+    argument["model"] = models[argument["model"]] if "model" in argument else None
     for name in ("source", "forbids"):
-        given[name] = tuple(given.get(name, ()))
-    unknown = set(given) - {each.name for each in fields(Criterion)}
-    needed = {each.name for each in fields(Criterion) if each.default is each.default_factory is MISSING}
-    missing = needed - set(given) - {"milestone"}
+        argument[name] = tuple(argument.get(name, ()))
+    unknown = set(argument) - {field.name for field in fields(Criterion)}
+    needed = {field.name for field in fields(Criterion) if field.default is field.default_factory is MISSING}
+    missing = needed - set(argument) - {"milestone"}
     if unknown or missing:
         raise ValueError(f"{where}: unknown {sorted(unknown)}, missing {sorted(missing)}")
-    if given["type"] not in get_args(Kind):
-        raise ValueError(f"{where}: type {given['type']!r}")
-    if not given["source"]:
+    if argument["type"] not in get_args(Kind):
+        raise ValueError(f"{where}: type {argument['type']!r}")
+    if not argument["source"]:
         raise ValueError(f"{where}: no source")
-    if given["type"] == "structural" and not given.get("measure"):
+    if argument["type"] == "structural" and not argument.get("measure"):
         raise ValueError(f"{where}: a structural criterion needs a measure")
-    if given["type"] == "timed" and not all(given.get(name) for name in ("measure", "figure", "tier")):
+    if argument["type"] == "timed" and not all(argument.get(name) for name in ("measure", "figure", "tier")):
         raise ValueError(f"{where}: a timed criterion names its measure, figure and tier")
-    if given["type"] == "measured":
-        lacking = [n for n in ("measure", "figure", "model", "tier", "hardware", "forbids") if not given.get(n)]
+    if argument["type"] == "measured":
+        lacking = [n for n in ("measure", "figure", "model", "tier", "hardware", "forbids") if not argument.get(n)]
         if lacking:
             raise ValueError(f"{where}: a measured criterion needs {', '.join(lacking)}")
-    return Criterion(milestone=milestone, **given)
+    return Criterion(milestone=milestone, **argument)

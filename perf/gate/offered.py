@@ -46,7 +46,7 @@ class OfferedReport:
 
     @property
     def others(self) -> list[ReportFile]:
-        return [each for each in self.given.reports if each is not self.evidence]
+        return [report for report in self.given.reports if report is not self.evidence]
 
     def after_head(self, digest: str) -> str | None:
         """Return that a report was recorded after the noted head, or None."""
@@ -60,9 +60,9 @@ class OfferedReport:
     @property
     def pinned(self) -> tuple[str, ...]:
         """Return the accepted digests of the model; () if none is pinned."""
-        given = tuple(part.strip() for part in self.given.model_digest.split(",") if part.strip())
+        texts = tuple(part.strip() for part in self.given.model_digest.split(",") if part.strip())
         own = self.criterion.model.digest if self.criterion.model is not None else None
-        return given or tuple(self.given.models) or ((own,) if own else ())
+        return texts or tuple(self.given.models) or ((own,) if own else ())
 
 
 MIN_TOKENS = 128  # of a run; §25.3

@@ -54,14 +54,14 @@ class ReportFile:
     @property
     def model_digests(self) -> tuple[str, ...]:
         model = self.report.get("model", {})
-        return tuple(str(each.get("digest", "")) for each in model.get("models", [model]))
+        return tuple(str(model.get("digest", "")) for model in model.get("models", [model]))
 
     @property
     def results(self) -> list[Mapping[str, Any]]:
         return list(self.report.get("results", []))
 
     def result(self, id_: str) -> Mapping[str, Any] | None:
-        return next((each for each in self.results if each.get("id") == id_), None)
+        return next((result for result in self.results if result.get("id") == id_), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _of_reports(
     result.
     """
     refused: list[str] = []
-    for evidence in sorted(given.reports, key=lambda each: each.started, reverse=True):
+    for evidence in sorted(given.reports, key=lambda report: report.started, reverse=True):
         result = evidence.result(criterion.measure)
         if evidence.command != command or result is None:
             continue
@@ -116,9 +116,9 @@ def _of_reports(
 
 
 def _manual(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
-    for each in given.statements:
-        if each.criterion == criterion.name:
-            return _result(criterion, "pass", f"{each.by}, {each.on}: {each.saw}", value=1.0)
+    for statement in given.statements:
+        if statement.criterion == criterion.name:
+            return _result(criterion, "pass", f"{statement.by}, {statement.on}: {statement.saw}", value=1.0)
     return _result(criterion, "blocked", f"needs a statement for {criterion.name}")
 
 

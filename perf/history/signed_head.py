@@ -57,10 +57,10 @@ def sign(history: History, key: Path, signer: str) -> SignedHead:
         raise UsageError(f"--signer {signer!r}: expected a name without spaces, commas and wildcards")
     last = history.entries[-1]
     head = SignedHead(last.hash, last.sequence, datetime.now(UTC).isoformat(timespec="seconds"), signer)
-    done = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, "-", data=head.message)
-    if done.returncode:
-        raise InputError(f"{key}: cannot sign: {_reason(done)}", next="ssh-keygen -t ed25519 -N '' -f KEY")
-    return SignedHead(head.head, head.sequence, head.at, signer, done.stdout.decode())
+    result = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, "-", data=head.message)
+    if result.returncode:
+        raise InputError(f"{key}: cannot sign: {_reason(result)}", next="ssh-keygen -t ed25519 -N '' -f KEY")
+    return SignedHead(head.head, head.sequence, head.at, signer, result.stdout.decode())
 
 
 def read_head(path: Path) -> SignedHead:
@@ -87,17 +87,17 @@ def verify(head: SignedHead, signers: Path) -> None:
         signature = Path(folder) / "head.sig"
         signature.write_text(head.signature, encoding="utf-8")
         words = ("-f", str(signers), "-I", head.signer, "-n", NAMESPACE, "-s", str(signature))
-        done = _ssh_keygen("verify", *words, data=head.message)
-    if done.returncode:
+        result = _ssh_keygen("verify", *words, data=head.message)
+    if result.returncode:
         raise InputError(
-            f"the signature of head {head.head[:12]} is not one of {head.signer} in {signers}: {_reason(done)}",
+            f"the signature of head {head.head[:12]} is not one of {head.signer} in {signers}: {_reason(result)}",
             next="fetch the head again; if it repeats, treat the history as edited",
         )
 
 
 def contains(history: History, head: SignedHead) -> bool:
     """Return whether a history has the signed entry at its place."""
-    return any(each.hash == head.head and each.sequence == head.sequence for each in history.entries)
+    return any(entry.hash == head.head and entry.sequence == head.sequence for entry in history.entries)
 
 
 def _ssh_keygen(operation: str, *words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:

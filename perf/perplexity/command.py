@@ -96,10 +96,10 @@ def _body(arguments: argparse.Namespace) -> int:
         if base_file is not None:
             _check_vocabulary(base_file, engine.model.vocab, gguf)
         base: Rows | None = base_file
-        beside = _reference_name(base_file)
+        reference_name = _reference_name(base_file)
         if arguments.against:
             other = opened.enter_context(_other_engine(gguf, arguments, knobs))
-            base, beside = scoring.rows_from(other, parts), _name(other)
+            base, reference_name = scoring.rows_from(other, parts), _name(other)
         rows = scoring.scored_tokens(ctx) * len(parts)
         count = len(parts)
         terminal.show(
@@ -107,8 +107,8 @@ def _body(arguments: argparse.Namespace) -> int:
             f"  {origin}: {len(tokens)} tokens, {count} chunk{'s' * (count > 1)} of {ctx}, {rows} predictions",
             out=out,
         )
-        if beside:
-            terminal.show(f"  base: {beside}", out=out)
+        if reference_name:
+            terminal.show(f"  base: {reference_name}", out=out)
         keep: Callable[[Any], None] = lambda rows: None  # noqa: E731
         if arguments.save_base:
             meta = {
@@ -129,16 +129,16 @@ def _body(arguments: argparse.Namespace) -> int:
         describe_run(report, engine)
         describe_executed(report, engine)
         findings = findings_of(engine.backend)
-        simulated = [item for item in (engine.backend.device.simulated, "(simulated)" in beside) if item]
+        simulated = [item for item in (engine.backend.device.simulated, "(simulated)" in reference_name) if item]
     if simulated:
         report.shortcuts.append(SIMULATED)
     if len(parts) < len(tokens) // ctx:
         report.shortcuts.append(f"{len(parts)} of {len(tokens) // ctx} chunks")
     report.model = describe_model(gguf)
-    result = _result(arguments, scores, parts, beside, str(report.device["tier"]))
+    result = _result(arguments, scores, parts, reference_name, str(report.device["tier"]))
     report.results.append(result)
     report.details |= {"text": origin, "tokens": len(tokens), "ctx": ctx, "chunks": len(parts), "bos": bos}
-    _show(scores, result, report, beside, out)
+    _show(scores, result, report, reference_name, out)
     if arguments.save_base:
         terminal.show(f"wrote     {arguments.save_base}: {rows} rows", out=out)
     fail_for_findings(report, findings, arguments.model)

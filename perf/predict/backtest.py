@@ -60,7 +60,7 @@ def read_rows(path: Path) -> list[BenchRow]:
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
                 raise InputError(f"{path}: no column {', '.join(missing)}", next=f"columns: {', '.join(COLUMNS)}")
-            rows = [_row(path, reader.line_num, each) for each in reader]
+            rows = [_row(path, reader.line_num, item) for item in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: {error}") from error
     if not rows:
@@ -133,7 +133,7 @@ def one_bandwidth(rows: Iterable[BenchRow]) -> dict[str, float]:
         if row.kind == "tg" and not row.mixture:
             peak = device_of(row.chip).memory_gbps * 1e9
             shares.setdefault(row.backend, []).append(row.speed * row.size / peak)
-    return {backend: median(each) for backend, each in shares.items()}
+    return {backend: median(item) for backend, item in shares.items()}
 
 
 def fit(rows: Sequence[BenchRow]) -> BackendConstants:
@@ -146,18 +146,18 @@ def fit(rows: Sequence[BenchRow]) -> BackendConstants:
         errors = (math.log(speed_of(row, device_of(row.chip), constants) / row.speed) for row in rows)
         return sum(abs(error) for error in errors) / len(rows)
 
-    best, least = START, loss(START)
+    best, minimum = START, loss(START)
     step = 0.5
     while step > 0.004:
         improved = False
-        for each in fields(BackendConstants):
-            low, high = LIMITS[each.name]
+        for field in fields(BackendConstants):
+            low, high = LIMITS[field.name]
             for factor in (1 + step, 1 / (1 + step)):
-                value = min(high, max(low, getattr(best, each.name) * factor))
-                trial = replace(best, **{each.name: value})
+                value = min(high, max(low, getattr(best, field.name) * factor))
+                trial = replace(best, **{field.name: value})
                 now = loss(trial)
-                if now < least - 1e-9:
-                    best, least, improved = trial, now, True
+                if now < minimum - 1e-9:
+                    best, minimum, improved = trial, now, True
         if not improved:
             step /= 2
     return best
@@ -180,16 +180,16 @@ def leave_one_model_out(rows: Sequence[BenchRow]) -> list[Tested]:
 
 def errors(tested: Iterable[Tested]) -> dict[str, tuple[int, float, float | None]]:
     """Return by group: the number of rows, and the median absolute errors of prediction and baseline."""
-    found: dict[str, list[Tested]] = {name: [] for name in GROUPS}
-    for each in tested:
-        found[each.group].append(each)
+    result: dict[str, list[Tested]] = {name: [] for name in GROUPS}
+    for item in tested:
+        result[item.group].append(item)
     return {
-        name: (len(each), median(abs(one.error) for one in each), _baseline(each))
-        for name, each in found.items()
-        if each
+        name: (len(item), median(abs(one.error) for one in item), _baseline(item))
+        for name, item in result.items()
+        if item
     }
 
 
 def _baseline(tested: list[Tested]) -> float | None:
-    errors = [abs(each.baseline / each.row.speed - 1) for each in tested if each.baseline is not None]
+    errors = [abs(item.baseline / item.row.speed - 1) for item in tested if item.baseline is not None]
     return median(errors) if errors else None

@@ -34,10 +34,10 @@ def backtest_report(arguments: argparse.Namespace) -> Report:
         known = dict(constants())
         baseline = backtest.one_bandwidth(backtest.read_rows(COMMITTED))
         _add(report, out, "backtest", backtest.backtest(rows, known, baseline), show=True)
-    report.details["constants"] = {name: asdict(each) for name, each in known.items()}
+    report.details["constants"] = {name: asdict(item) for name, item in known.items()}
     terminal.show("\nconstants of llama.cpp's backends:", out=out)
-    for name, each in known.items():
-        values = ", ".join(f"{key} {value:.4g}" for key, value in asdict(each).items())
+    for name, item in known.items():
+        values = ", ".join(f"{key} {value:.4g}" for key, value in asdict(item).items())
         terminal.show(f"  {name}: {values}", out=out)
     return report
 
@@ -52,9 +52,9 @@ def _add(report: Report, out: Any, kind: str, tested: list[Tested], *, show: boo
         measure = {"rows": count, "median_error": error, "baseline_error": baseline}
         report.results.append(Result(f"{kind}/{group}", "prediction", "pass", measure=measure))
     report.details[kind] = [
-        {"model": each.row.model, "chip": each.row.chip, "backend": each.row.backend, "test": each.row.test}
-        | {"measured": each.row.speed, "predicted": each.predicted, "error": each.error}
-        for each in tested
+        {"model": item.row.model, "chip": item.row.chip, "backend": item.row.backend, "test": item.row.test}
+        | {"measured": item.row.speed, "predicted": item.predicted, "error": item.error}
+        for item in tested
     ]
 
 
@@ -62,14 +62,14 @@ def _table(tested: Iterable[Tested]) -> terminal.Table:
     right = [terminal.Column(name, right=True) for name in ("measured", "predicted", "error")]
     rows = [
         [
-            each.row.chip,
-            each.row.model,
-            each.row.backend,
-            each.row.test,
-            f"{each.row.speed:.1f}",
-            f"{each.predicted:.1f}",
-            f"{each.error:+.1%}",
+            item.row.chip,
+            item.row.model,
+            item.row.backend,
+            item.row.test,
+            f"{item.row.speed:.1f}",
+            f"{item.predicted:.1f}",
+            f"{item.error:+.1%}",
         ]
-        for each in tested
+        for item in tested
     ]
     return terminal.Table(["chip", "model", "backend", "test", *right], rows)

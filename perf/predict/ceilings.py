@@ -60,11 +60,11 @@ class Alike:
 def by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
     """Group identical dispatches, also by opcode, sorted by lost time."""
     groups: dict[tuple[object, ...], list[Ceiling]] = {}
-    for each in ceilings:
-        work = each.work
+    for item in ceilings:
+        work = item.work
         key = (
             work.kernel, work.op, work.grid, work.read_bytes, work.written_bytes, work.behind_barrier,
-            each.cost.limit,
+            item.cost.limit,
         )  # fmt: skip
-        groups.setdefault(key, []).append(each)
+        groups.setdefault(key, []).append(item)
     return sorted(map(Alike, groups.values()), key=lambda group: -group.lost)

@@ -158,8 +158,8 @@ def predict_models(arguments: argparse.Namespace) -> Report:
             _show_memory(work, device, known, report, out, arguments.experts)
     terminal.show("\nassumed, pessimistic to optimistic:", out=out)
     assumed = [
-        ("", each.name, ", ".join(f"{value:g}" for value in each.value), each.why)
-        for each in known.assumptions.values()
+        ("", assumption.name, ", ".join(f"{value:g}" for value in assumption.value), assumption.why)
+        for assumption in known.assumptions.values()
     ]
     terminal.show(terminal.Table(ASSUMED, assumed, headings=False), out=out)
     return report
@@ -224,7 +224,7 @@ def _compare(
         saved = _saved(work, plain, device, known)
         shown.append((work.model, saved))
         models.append(describe_model(gguf))
-        measure = {each.name: {"plain": each.plain, "as_run": each.as_run} for each in saved}
+        measure = {item.name: {"plain": item.plain, "as_run": item.as_run} for item in saved}
         report.results.append(Result(f"compare/{work.model}", "prediction", "pass", measure=measure))
     report.model = {"models": models}
     report.details |= {"device_row": device.key, "tokens": arguments.prompt_tokens}
@@ -237,7 +237,7 @@ def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTa
     from zinc_rt.perf.predict.roofline import predict
     from zinc_rt.perf.predict.tables import BeforeAfter
 
-    speeds = [predict(each, device, known).speed("likely") for each in (plain, work)]
+    speeds = [predict(item, device, known).speed("likely") for item in (plain, work)]
     return [
         BeforeAfter("dispatches", plain.dispatches, work.dispatches),
         BeforeAfter("barriers", plain.barriers, work.barriers),
@@ -260,8 +260,8 @@ def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
         by_class[row.kind, row.dtype] = by_class.get((row.kind, row.dtype), 0) + row.read_bytes
     for (kind, dtype), read in sorted(by_class.items(), key=lambda item: -item[1]):
         terminal.show(f"    {kind:<9}{dtype:<6}{readable_size(read)}", out=out)
-    for each in work.expanded:
-        terminal.show(f"  {each}", out=out)
+    for item in work.expanded:
+        terminal.show(f"  {item}", out=out)
     terminal.show(
         f"  {work.dispatches} dispatches, {work.barriers} barriers, {work.packets} packets in {work.ib_dwords} "
         f"dwords, written once; plain {plain.dispatches} and {plain.barriers}, {readable_size(plain.moved_bytes)}",
@@ -276,7 +276,7 @@ def _show(
     known: DeviceTable,
     report: Report,
     out: TextIO,
-    most: int,
+    maximum: int,
 ) -> None:
     from zinc_rt.cli.report import Result
     from zinc_rt.perf.predict.ceilings import by_time_lost, ceiling_of
@@ -305,10 +305,10 @@ def _show(
         terminal.show(
             f"  {change.milestone}  {change.before:.1f} -> {change.after:.1f} tok/s: {change.change}", out=out
         )
-    ceilings = [ceiling_of(each, device, known.case("likely")) for each in work.each]
+    ceilings = [ceiling_of(item, device, known.case("likely")) for item in work.each]
     groups = by_time_lost(ceilings)
-    if most:
-        named = groups[:most]
+    if maximum:
+        named = groups[:maximum]
         lost, whole = sum(group.lost for group in named), sum(group.lost for group in groups)
         terminal.show(
             "\n  dispatch by dispatch: lost against "
@@ -329,12 +329,12 @@ def _show(
                 "flops_ceiling": prediction.flops_ceiling,
                 "bound_seconds": asdict(bounds),
                 "seconds": parts.as_dict(),
-                "worth": [asdict(each) for each in changes],
-                "plain": {each.name: each.plain for each in _saved(work, plain, device, known)},
+                "worth": [asdict(change) for change in changes],
+                "plain": {item.name: item.plain for item in _saved(work, plain, device, known)},
                 "dispatches": [lost_measure(group) for group in groups],
                 "notes": list(prediction.notes),
             },
-            limit={"assumed": {name: list(each.value) for name, each in known.assumptions.items()}},
+            limit={"assumed": {name: list(item.value) for name, item in known.assumptions.items()}},
         )
     )
 
@@ -374,7 +374,7 @@ def _work(work: TokenWork) -> dict[str, Any]:
         "tokens": work.tokens,
         "sequences": work.sequences,
         "read_bytes": work.read_bytes,
-        "expanded": [asdict(each) for each in work.expanded],
+        "expanded": [asdict(item) for item in work.expanded],
         "written_bytes": work.written_bytes,
         "traffic": [asdict(row) for row in work.traffic],
         "dispatches": work.dispatches,
@@ -383,8 +383,8 @@ def _work(work: TokenWork) -> dict[str, Any]:
         "ib_dwords": work.ib_dwords,
         "readback_bytes": work.readback_bytes,
         "logits_bytes": work.logits_bytes,
-        "instructions": sum(each.waves.instructions for each in work.each),
-        "vector_flops": sum(each.waves.vector_flops for each in work.each),
+        "instructions": sum(item.waves.instructions for item in work.each),
+        "vector_flops": sum(item.waves.vector_flops for item in work.each),
         "kernels": {
             name: {"waves": kernel.waves, "mix": kernel.mix, "vopd_rate": kernel.vopd_rate}
             for name, kernel in work.kernels.items()

@@ -31,7 +31,7 @@ class DeviceTable:
 
     def case(self, name: str) -> dict[str, float]:
         """Return every assumption's value in one of CASES."""
-        return {each.name: each.value[CASES.index(name)] for each in self.assumptions.values()}
+        return {assumption.name: assumption.value[CASES.index(name)] for assumption in self.assumptions.values()}
 
     def device(self, key: str) -> DeviceRow:
         """Return the row with that key or name. Raise UsageError with the known names."""
@@ -50,7 +50,7 @@ def read_table(path: Path) -> DeviceTable:
     """Read the devices of a file, and the assumptions. Raise InputError for anything unknown, missing or not
     positive."""
     rows = read_devices(path)
-    assumptions = {each.name: each for each in map(assumption, facts.table().values()) if each is not None}
+    assumptions = {item.name: item for item in map(assumption, facts.table().values()) if item is not None}
     return DeviceTable(rows, assumptions)
 
 

@@ -78,25 +78,25 @@ def dispatch_works(
     counts = WaveWork(arch, step.tokens)
     works = []
     behind = False
-    for each in plan.steps:
-        if isinstance(each, Barrier):
+    for item in plan.steps:
+        if isinstance(item, Barrier):
             behind = True
             continue
-        kernel = each.launch.kernel
+        kernel = item.launch.kernel
         waves = -(-threads[kernel] // WAVE)
-        grid = _grid(each.launch, step)
-        read, written = _memory_bytes(each, step, claimed)
+        grid = _grid(item.launch, step)
+        read, written = _memory_bytes(item, step, claimed)
         works.append(
             DispatchWork(
-                labels=tuple(node.label or node.op.name for node in each.nodes),
-                op="+".join(dict.fromkeys(node.op.name for node in each.nodes)) or "grids",
+                labels=tuple(node.label or node.op.name for node in item.nodes),
+                op="+".join(dict.fromkeys(node.op.name for node in item.nodes)) or "grids",
                 kernel=kernel,
                 grid=grid,
                 waves_a_workgroup=waves,
                 behind_barrier=behind,
                 read_bytes=read,
                 written_bytes=written,
-                waves=counts.totals(each.launch, grid, waves),
+                waves=counts.totals(item.launch, grid, waves),
                 report=reports[kernel],
             )
         )
@@ -104,11 +104,11 @@ def dispatch_works(
     return tuple(works)
 
 
-def _memory_bytes(each: Dispatch, step: Step, claimed: set[tuple[int, str, str]]) -> tuple[int, int]:
+def _memory_bytes(dispatch: Dispatch, step: Step, claimed: set[tuple[int, str, str]]) -> tuple[int, int]:
     """Return the bytes read and written of the nodes' buffers that no earlier dispatch has claimed."""
-    operands = set(_allocations(each.launch, step.graph))
+    operands = set(_allocations(dispatch.launch, step.graph))
     read = written = 0
-    for node in each.nodes:
+    for node in dispatch.nodes:
         for row in step.traffic(node):
             key = id(node), row.name, row.dtype
             if (row.name, row.dtype) in operands and key not in claimed:

@@ -93,20 +93,20 @@ def losses(work: TokenWork, device: DeviceRow, known: DeviceTable) -> tuple[list
     bytes."""
     assumed = known.case("likely")
     parts = parts_of(work, device, assumed)
-    costs = [cost_of(counts_of(each), device, assumed) for each in work.each]
+    costs = [cost_of(counts_of(item), device, assumed) for item in work.each]
     peak = device.memory_gbps * 1e9
     cache = sum(row.read_bytes + row.written_bytes for row in work.traffic if row.kind == "kv")
-    memory = sum(each.memory for each in costs)
-    ideal = sum(each.ideal for each in costs)
-    found = {
+    memory = sum(cost.memory for cost in costs)
+    ideal = sum(cost.ideal for cost in costs)
+    result = {
         f"{work.barriers} barriers, {assumed['barrier_us']:g} µs each": parts.barrier,
         f"{work.dispatches} dispatches, {assumed['dispatch_us']:g} µs each": parts.dispatch,
         f"reads at {assumed['read_efficiency']:.0%} of the bandwidth": memory - ideal,
-        "dispatches that run longer than their bytes take": sum(each.running for each in costs) - memory,
+        "dispatches that run longer than their bytes take": sum(cost.running for cost in costs) - memory,
         "keys and values in f32 instead of f16": cache / 2 / peak / assumed["read_efficiency"],
         "submission, host and its reads": parts.submit + parts.host + parts.readback,
     }
-    rows = [Loss(name, 1e6 * lost, work.tokens / (parts.seconds - lost)) for name, lost in found.items()]
+    rows = [Loss(name, 1e6 * lost, work.tokens / (parts.seconds - lost)) for name, lost in result.items()]
     return sorted(rows, key=lambda row: -row.microseconds), parts.seconds, ideal
 
 
@@ -122,7 +122,7 @@ def compute(day: str) -> dict[str, Any]:
                     read_gguf(str(path)), ctx=CTX, position=position, tokens=tokens, sequences=sequences
                 )
                 advance(1)
-    rows = [_rounded(asdict(each)) for each in forecasts(works, known)]
+    rows = [_rounded(asdict(forecast)) for forecast in forecasts(works, known)]
     lost, seconds, ideal = losses(works["35B-A3B", "decode"], known.device("R9700"), known)
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -131,9 +131,9 @@ def compute(day: str) -> dict[str, Any]:
         "losses": {
             "microseconds": round(1e6 * seconds, 1),
             "bytes_microseconds": round(1e6 * ideal, 1),
-            "rows": [_rounded(asdict(each)) for each in lost],
+            "rows": [_rounded(asdict(item)) for item in lost],
         },
-        "assumptions": {name: list(each.value) for name, each in known.assumptions.items()},
+        "assumptions": {name: list(item.value) for name, item in known.assumptions.items()},
     }
     return document | {"seal": seal_of(document)}
 

@@ -122,7 +122,7 @@ def seconds_of(row: BenchRow, device: DeviceRow, constants: BackendConstants) ->
     shape = shape_of(row)
     if row.kind == "tg":
         return _token_seconds(row, shape, row.depth + row.tokens / 2, device, constants)
-    batches = [min(BATCH, row.tokens - at) for at in range(0, row.tokens, BATCH)]
+    batches = [min(BATCH, row.tokens - index) for index in range(0, row.tokens, BATCH)]
     return sum(
         _batch_seconds(row, shape, tokens, row.depth + BATCH * index, device, constants)
         for index, tokens in enumerate(batches)
@@ -142,7 +142,7 @@ def _weights(row: BenchRow, shape: LlamaShape, tokens: int) -> tuple[float, floa
         experts = min(shape.expert_weights, row.params - embedding)
         chosen = experts * shape.expert_share
     else:  # a mixture of unknown shape: its name has the active weights
-        total, active = (float(each) for each in ACTIVE.search(row.model).groups())  # type: ignore[union-attr]
+        total, active = (float(group) for group in ACTIVE.search(row.model).groups())  # type: ignore[union-attr]
         chosen = row.params * active / total - embedding
         experts = row.params - embedding
     missed = (1 - chosen / experts) ** tokens if experts else 0.0
@@ -208,7 +208,7 @@ def _shape_of(model: str, params: float) -> LlamaShape:
 @cache
 def shapes() -> Mapping[str, LlamaShape]:
     document = load_yaml(SHAPES.read_text(encoding="utf-8"))
-    return {name: _shape(each) for name, each in document["models"].items()}
+    return {name: _shape(item) for name, item in document["models"].items()}
 
 
 def _shape(row: dict[str, Any]) -> LlamaShape:
@@ -221,7 +221,7 @@ def _shape(row: dict[str, Any]) -> LlamaShape:
 def _estimated(model: str, params: float) -> LlamaShape:
     """Return the known shape with the nearest number of weights, of the same kind (dense or mixture)."""
     mixture = ACTIVE.search(model) is not None
-    rows = {name: each for name, each in shapes().items() if bool(each.experts[0]) == mixture}
+    rows = {name: item for name, item in shapes().items() if bool(item.experts[0]) == mixture}
     sizes = {name: float(re.search(r" ([\d.]+)", name)[1]) * 1e9 for name in rows}  # type: ignore[index]
     nearest = min(rows, key=lambda name: max(sizes[name] / params, params / sizes[name]))
     return replace(rows[nearest], experts=(0, 0, 0, 0)) if mixture else rows[nearest]
@@ -231,7 +231,7 @@ def _estimated(model: str, params: float) -> LlamaShape:
 def constants() -> Mapping[str, BackendConstants]:
     """Return the constants by backend, as llama-bench names it."""
     document = load_yaml(CONSTANTS.read_text(encoding="utf-8"))
-    names = [each.name for each in fields(BackendConstants)]
+    names = [field.name for field in fields(BackendConstants)]
     return {
         backend: BackendConstants(**{name: float(values[name]) for name in names})
         for backend, values in document["backends"].items()

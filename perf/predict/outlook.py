@@ -26,35 +26,35 @@ class Outlook:
 
     @property
     def verdict(self) -> str:
-        one = self.forecast
+        forecast = self.forecast
         if not self.reachable:
             return "unreachable"
-        if one.likely is None or one.low is None or one.high is None:
+        if forecast.likely is None or forecast.low is None or forecast.high is None:
             return "no forecast"
-        if self.target <= one.low:
+        if self.target <= forecast.low:
             return "expected"
-        return "within the range" if self.target <= one.high else "above the range"
+        return "within the range" if self.target <= forecast.high else "above the range"
 
     @property
     def needs(self) -> str:
         """Return what would have to be true to reach the target."""
-        one = self.forecast
+        forecast = self.forecast
         if not self.reachable:
-            by = "bytes" if one.bytes_bound <= one.flops_bound else "operations"
+            by = "bytes" if forecast.bytes_bound <= forecast.flops_bound else "operations"
             share = 1 - self.bound / self.target
             return f"at least {share:.0%} fewer {by}: the limit by {by} is {self.bound:.0f} tok/s"
-        if one.likely is None or self.target <= one.likely:
-            return "the likely assumptions" if one.likely is not None else one.note
-        faster = self.target / one.likely
+        if forecast.likely is None or self.target <= forecast.likely:
+            return "the likely assumptions" if forecast.likely is not None else forecast.note
+        faster = self.target / forecast.likely
         return f"{faster:.2f} times the forecast: {self.target / self.bound:.0%} of the limit of {self.bound:.0f}"
 
     @property
     def text(self) -> str:
-        one = self.forecast
-        if one.likely is None:
-            return f"target {self.target:g}, no forecast ({one.note})"
+        forecast = self.forecast
+        if forecast.likely is None:
+            return f"target {self.target:g}, no forecast ({forecast.note})"
         return (
-            f"target {self.target:g}, forecast {one.likely:.0f} ({one.low:.0f} to {one.high:.0f}), limits "
-            f"{one.bytes_bound:.0f} by bytes, {one.flops_bound:.0f} by operations: {self.verdict}; "
+            f"target {self.target:g}, forecast {forecast.likely:.0f} ({forecast.low:.0f} to {forecast.high:.0f}), "
+            f"limits {forecast.bytes_bound:.0f} by bytes, {forecast.flops_bound:.0f} by operations: {self.verdict}; "
             f"needs {self.needs}"
         )

@@ -48,7 +48,7 @@ class TokenSeconds:
         return max(parts, key=parts.__getitem__)
 
     def as_dict(self) -> dict[str, float]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Prediction:
 def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Prediction:
     """Predict a greedy step, as the engine runs it: the device selects the token and keeps its logits."""
     cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
-    least = bounds([counts_of(each) for each in work.each], device)
-    return Prediction(device, work.tokens, cases, least, tuple(_notes(work, device)))
+    minimum = bounds([counts_of(item) for item in work.each], device)
+    return Prediction(device, work.tokens, cases, minimum, tuple(_notes(work, device)))
 
 
 def parts_of(
@@ -94,9 +94,9 @@ def parts_of(
     as well.
     """
     readback_bytes = work.readback_bytes + work.logits_bytes * reads_logits
-    parts = dict.fromkeys((each.name for each in fields(TokenSeconds)), 0.0)
-    for each in work.each:
-        cost = cost_of(counts_of(each), device, assumed)
+    parts = dict.fromkeys((field.name for field in fields(TokenSeconds)), 0.0)
+    for item in work.each:
+        cost = cost_of(counts_of(item), device, assumed)
         parts[cost.running_limit] += cost.running
         parts["dispatch"] += cost.dispatch
         parts["barrier"] += cost.barrier
@@ -153,7 +153,7 @@ def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[Change
             parts["readback"] = parts_of(work, device, assumed).readback
         elif what == "running":
             parts |= dict.fromkeys(("cache", "latency", "tail", "issue", "flops", "matrix", "lds"), 0.0)
-            parts["memory"] = sum(cost_of(counts_of(each), device, assumed).memory for each in work.each)
+            parts["memory"] = sum(cost_of(counts_of(item), device, assumed).memory for item in work.each)
         else:
             parts |= {"dispatch": 0.0, "submit": 0.0, "host": 0.0}
         options.append(ChangeWorth(milestone, change, before, 1 / sum(parts.values())))

@@ -45,7 +45,7 @@ def lost_measure(group: Alike) -> dict[str, Any]:
     return {
         "kernel": work.kernel,
         "op": work.op,
-        "labels": [label for each in group.each for label in each.work.labels],
+        "labels": [label for item in group.each for label in item.work.labels],
         "count": len(group.each),
         "grid": list(work.grid),
         "workgroups": work.workgroups,
@@ -72,8 +72,8 @@ def lost_measure(group: Alike) -> dict[str, Any]:
     }
 
 
-def _seconds(one: DispatchCost) -> dict[str, float]:
-    return {name: getattr(one, name) for name in (*LIMITS, "running", "ideal")}
+def _seconds(cost: DispatchCost) -> dict[str, float]:
+    return {name: getattr(cost, name) for name in (*LIMITS, "running", "ideal")}
 
 
 @dataclass(frozen=True, slots=True)

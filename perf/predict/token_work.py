@@ -102,7 +102,7 @@ def work_of(
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
     graph = add_sampling(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
-    holds = next((each for each in CAPACITIES if each >= tokens), tokens)
+    holds = next((capacity for capacity in CAPACITIES if capacity >= tokens), tokens)
     capacity = capacity_of((holds, min(holds, sequences), min(holds, sequences)))
     if rows.fuses and not plain:
         graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ordering) is None)

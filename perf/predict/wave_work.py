@@ -80,7 +80,7 @@ class WaveWork:
         self._known: dict[object, WaveTotals] = {}
 
     def totals(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
-        operands = tuple(_name(each) for each in launch.buffers)
+        operands = tuple(_name(buffer) for buffer in launch.buffers)
         key = launch.kernel, launch.constants, grid, operands
         if key not in self._known:
             self._known[key] = self._count(launch, grid, waves_a_workgroup)
@@ -103,9 +103,9 @@ def _name(operand: Operand | None) -> str:
 
 class _Memory:
     def __init__(self, launch: Launch, step: StepTokens) -> None:
-        self._operands = [each for each in launch.buffers if each is not None]
+        self._operands = [buffer for buffer in launch.buffers if buffer is not None]
         self._step = step
-        places = {id(each): _BUFFERS_AT + _BUFFER_BYTES * at for at, each in enumerate(self._operands)}
+        places = {id(item): _BUFFERS_AT + _BUFFER_BYTES * index for index, item in enumerate(self._operands)}
 
         def address(operand: Operand) -> int:
             return places[id(operand)] + (operand.offset_bytes if isinstance(operand, Ref) else 0)
@@ -115,8 +115,8 @@ class _Memory:
 
     def dword(self, address: int) -> int | None:
         if address >= _BUFFERS_AT:
-            at, offset = divmod(address - _BUFFERS_AT, _BUFFER_BYTES)
-            operand = self._operands[at] if at < len(self._operands) else None
+            position, offset = divmod(address - _BUFFERS_AT, _BUFFER_BYTES)
+            operand = self._operands[position] if position < len(self._operands) else None
             return self._step.dword(operand.name, offset // 4) if isinstance(operand, Ref) else 0
         index = (address - ARGUMENTS_AT) // 4
         return self._arguments[index] if 0 <= index < len(self._arguments) else 0
@@ -135,9 +135,9 @@ def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:
     a step, in equal steps, the others by a Kronecker sequence."""
     first = sizes[0]
     if prod(sizes) <= SAMPLES:
-        for at in range(prod(sizes)):
-            rest = at // first
-            yield at % first, rest % sizes[1], rest // sizes[1] % sizes[2], rest // sizes[1] // sizes[2]
+        for index in range(prod(sizes)):
+            rest = index // first
+            yield index % first, rest % sizes[1], rest // sizes[1] % sizes[2], rest // sizes[1] // sizes[2]
         return
     count = first * -(-SAMPLES // first) if first <= MOST_TILES else MOST_TILES
     for number in range(count):
@@ -150,12 +150,12 @@ def _scaled(samples: list[WaveCounts], waves: int) -> WaveTotals:
     factor = waves / len(samples)
     units: Counter[str] = Counter()
     matrix: Counter[str] = Counter()
-    for each in samples:
-        units.update(each.units)
-        matrix.update(each.matrix_ops)
+    for item in samples:
+        units.update(item.units)
+        matrix.update(item.matrix_ops)
 
     def total(field: str) -> float:
-        return float(factor * sum(getattr(each, field) for each in samples))
+        return float(factor * sum(getattr(item, field) for item in samples))
 
     return WaveTotals(
         waves=waves,

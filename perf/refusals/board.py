@@ -83,7 +83,7 @@ def _pci(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
     """Compare the PCI id; a report without one has a name that was derived from it."""
     if "pci_id" not in device:
         return None
-    known = {":".join(each.split(":")[:2]) for each in row.pci_ids}
+    known = {":".join(pci_id.split(":")[:2]) for pci_id in row.pci_ids}
     if device["pci_id"] not in known:
         return f"PCI id {device['pci_id'] or 'unknown'}, {row.name} is {' or '.join(sorted(known))}"
     return None
@@ -116,7 +116,7 @@ def _linux(case: OfferedReport, row: DeviceRow) -> str | None:
 
 
 def _first_linux(row: DeviceRow) -> tuple[int, ...]:
-    known = [CHIPS[code] for each in row.pci_ids if (code := int(each.split(":")[1], 16)) in CHIPS]
+    known = [CHIPS[code] for pci_id in row.pci_ids if (code := int(pci_id.split(":")[1], 16)) in CHIPS]
     return min((chip.linux for chip in known), default=(0, 0))
 
 
@@ -132,9 +132,9 @@ def _firmware(case: OfferedReport, row: DeviceRow) -> str | None:
         return f"firmware {text!r}, expected a version like MEC 3100"
     if case.criterion.tier not in USER_QUEUES:
         return None
-    for name, least in row.firmware_minimum.items():
-        if name in versions and versions[name] < least:
-            return f"firmware {name} {versions[name]}, user queues need {least}"
+    for name, minimum in row.firmware_minimum.items():
+        if name in versions and versions[name] < minimum:
+            return f"firmware {name} {versions[name]}, user queues need {minimum}"
     if row.firmware_minimum and not set(versions) & set(row.firmware_minimum):
         return f"firmware {text!r} names none of {', '.join(row.firmware_minimum)}"
     return None
@@ -169,12 +169,12 @@ def _clocks(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
     values = _values(samples, "gpu_clock_mhz")
     if not values:
         return "no sample of the clock"
-    least, most = LEAST_CLOCK_SHARE * row.clock_mhz, MOST_CLOCK * row.clock_mhz
-    if min(values) < 0 or max(values) > most:
+    minimum, maximum = LEAST_CLOCK_SHARE * row.clock_mhz, MOST_CLOCK * row.clock_mhz
+    if min(values) < 0 or max(values) > maximum:
         worst = min(values) if min(values) < 0 else max(values)
-        return f"a clock of {worst:g} MHz, {row.name} reaches {row.clock_mhz:g}, at most {most:.0f} overclocked"
-    if statistics.median(values) < least:
-        return f"{statistics.median(values):g} MHz in the median, under load {row.name} has {least:.0f} or more"
+        return f"a clock of {worst:g} MHz, {row.name} reaches {row.clock_mhz:g}, at most {maximum:.0f} overclocked"
+    if statistics.median(values) < minimum:
+        return f"{statistics.median(values):g} MHz in the median, under load {row.name} has {minimum:.0f} or more"
     return None
 
 
@@ -188,9 +188,9 @@ def _powers(case: OfferedReport, row: DeviceRow, samples: Sequence[Mapping[str, 
         return f"{worst:g} W, {row.name} takes {low:.0f} to {high:.0f}"
     if min(values) <= 0:
         return f"{min(values):g} W"
-    least = LEAST_POWER * row.board_w + JOULES_A_BYTE * _bytes_a_second(case)
-    if statistics.median(values) < least:
-        return f"{statistics.median(values):g} W in the median, this load takes {least:.0f} or more"
+    minimum = LEAST_POWER * row.board_w + JOULES_A_BYTE * _bytes_a_second(case)
+    if statistics.median(values) < minimum:
+        return f"{statistics.median(values):g} W in the median, this load takes {minimum:.0f} or more"
     return None
 
 
@@ -209,9 +209,11 @@ def _heat(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
         return "no sample of the temperature"
     if row.junction_c and max(values) > row.junction_c:
         return f"{max(values):g} °C, {row.name} stops at {row.junction_c:g}"
-    least = COLDEST_C + DEGREES_A_WATT * statistics.median(watts)
-    if statistics.median(values) < least:
-        return f"{statistics.median(values):g} °C at {statistics.median(watts):g} W, expected {least:.0f} or more"
+    minimum = COLDEST_C + DEGREES_A_WATT * statistics.median(watts)
+    if statistics.median(values) < minimum:
+        return (
+            f"{statistics.median(values):g} °C at {statistics.median(watts):g} W, expected {minimum:.0f} or more"
+        )
     if min(values) < COLDEST_C:
         return f"a temperature of {min(values):g} °C"
     return None

@@ -114,13 +114,13 @@ def _first_tokens(case: OfferedReport) -> str | None:
     prefill, first = case.evidence.result("prefill"), case.evidence.result("ttft")
     if prefill is None or first is None:
         return None
-    for place, (prompt, token) in enumerate(
+    for location, (prompt, token) in enumerate(
         zip(prefill["measure"]["runs"], first["measure"]["runs"], strict=False)
     ):
         if number(token, "a first token") < number(prompt, "a prompt"):
-            return f"run {place}: the first token after {token:g} s, its prompt took {prompt:g} s"
+            return f"run {location}: the first token after {token:g} s, its prompt took {prompt:g} s"
         if token - prompt > FIRST_AFTER_PROMPT * prompt:
-            return f"run {place}: the first token {token - prompt:.3g} s after its prompt of {prompt:.3g} s"
+            return f"run {location}: the first token {token - prompt:.3g} s after its prompt of {prompt:.3g} s"
     return None
 
 
@@ -128,10 +128,12 @@ def _requests(case: OfferedReport) -> str | None:
     """Require a prompt from the cache, enough gaps of the stream, and other requests for all slots."""
     measure, name = case.result.get("measure", {}), case.criterion.measure
     if name == "ttft_warm":
-        least = CACHED_SHARE * case.evidence.workload.get("prompt_tokens", measure["prompt_tokens"])
+        minimum = CACHED_SHARE * case.evidence.workload.get("prompt_tokens", measure["prompt_tokens"])
         cached = [number(value, "cached") for value in measure["cached"]]
-        if len(cached) != len(measure["runs"]) or min(cached) < least:
-            return f"{min(cached, default=0):g} prompt tokens were cached, expected {least:g} or more in every run"
+        if len(cached) != len(measure["runs"]) or min(cached) < minimum:
+            return (
+                f"{min(cached, default=0):g} prompt tokens were cached, expected {minimum:g} or more in every run"
+            )
     if name == "fairness":
         if min(map(len, measure["runs"])) < MIN_TOKENS - 1:
             return f"{min(map(len, measure['runs']))} gaps in a run, expected {MIN_TOKENS - 1} or more"

@@ -24,10 +24,10 @@ def numbers(case: OfferedReport) -> str | None:
         return f"{twice} is in the report twice"
     if unknown := next((one for one in ids if one not in FIGURES and not str(one).startswith("scaling")), None):
         return f"no bench records a result {unknown!r}"
-    for each in case.evidence.results:
-        if each.get("tier") not in (None, case.result.get("tier")) or each.get("status", "pass") != "pass":
-            return f"{each['id']} is of another tier or did not pass"
-        if problem := _summary(each):
+    for item in case.evidence.results:
+        if item.get("tier") not in (None, case.result.get("tier")) or item.get("status", "pass") != "pass":
+            return f"{item['id']} is of another tier or did not pass"
+        if problem := _summary(item):
             return problem
     for name, value in leaves(case.result.get("measure", {}), "measure"):
         if not isinstance(value, str):

@@ -35,14 +35,14 @@ def order(case: OfferedReport) -> str | None:
 
 def least_seconds(case: OfferedReport) -> float:
     """Return the seconds of all timed runs of a report and of its runs to warm up, at the same speed."""
-    timed, most = 0.0, 0.0
+    timed, maximum = 0.0, 0.0
     for name in ("decode", "aggregate", "prefill"):
         result = case.evidence.result(name)
         if result is not None:
             runs = result["measure"]["runs"]
             timed += sum(number(value, f"{name}: a run") for value in flat(runs))
-            most = max(most, len(runs))
-    runs_, warmup = case.evidence.workload.get("runs", most), case.evidence.workload.get("warmup", 0)
+            maximum = max(maximum, len(runs))
+    runs_, warmup = case.evidence.workload.get("runs", maximum), case.evidence.workload.get("warmup", 0)
     return timed * (1 + RUN_SLACK * number(warmup, "warmup") / max(1, number(runs_, "runs")))
 
 

@@ -37,9 +37,9 @@ def repeats(case: OfferedReport) -> str | None:
 def _lists(name: str, runs: Sequence[Any]) -> str | None:
     """Compare runs of seconds per token."""
     rows = [np.array([number(value, f"{name}: a token") for value in run]) for run in runs]
-    for place, row in enumerate(rows):
+    for location, row in enumerate(rows):
         if problem := _not_measured(row):
-            return f"{name}: run {place} {problem}"
+            return f"{name}: run {location} {problem}"
     for (i, one), (j, other) in combinations(enumerate(rows), 2):
         if problem := _copied(one, other):
             return f"{name}: run {j} {problem} run {i}"

@@ -147,7 +147,7 @@ def _hardware(case: OfferedReport) -> str | None:
 
 def _shortcuts(case: OfferedReport) -> str | None:
     shortcuts = clamps(case.evidence)
-    shortcuts += [str(each)] if (each := case.evidence.device.get("unchecked")) else []
+    shortcuts += [str(item)] if (item := case.evidence.device.get("unchecked")) else []
     return f"a shortcut is in force: {'; '.join(dict.fromkeys(shortcuts))}" if shortcuts else None
 
 
@@ -219,7 +219,7 @@ def _check_edited(case: OfferedReport) -> str | None:
         return f"it was recorded as a report of {entry.kind}"
     if entry.context != context_of(case.evidence.report):
         return "its record is of another device, model or workload"
-    times = [moment(each.at, "recorded") for each in history.entries]
+    times = [moment(entry.at, "recorded") for entry in history.entries]
     if any(after < before - SKEW for before, after in pairwise(times)):
         return "edited history: an entry is older than the one before it"
     offered = {case.evidence.digest, *(other.digest for other in case.others)}

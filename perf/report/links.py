@@ -29,8 +29,8 @@ class PageLinks:
         home, target = self.page.resolve().parent, path.resolve()
         if target.is_relative_to(home):
             return quote(target.relative_to(home).as_posix())
-        place = Path(path.relative_to(folder) if path.is_relative_to(folder) else path.name)
-        copy = self.beside / place
+        location = Path(path.relative_to(folder) if path.is_relative_to(folder) else path.name)
+        copy = self.beside / location
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(target, copy)

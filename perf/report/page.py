@@ -54,10 +54,10 @@ class PageSources:
     def of(self, command: str) -> list[ReportFile]:
         """Return the reports of a command, each once, because a bundle contains a copy of its report."""
         files: dict[tuple[object, ...], ReportFile] = {}
-        for each in self.reports:
-            ids = tuple(result["id"] for result in each.results)
-            if each.command == command:
-                files.setdefault((each.started, each.model_digests, each.device.get("tier"), ids), each)
+        for report in self.reports:
+            ids = tuple(result["id"] for result in report.results)
+            if report.command == command:
+                files.setdefault((report.started, report.model_digests, report.device.get("tier"), ids), report)
         return list(files.values())
 
 
@@ -84,10 +84,10 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     summary = sources.summary or {}
     devices = {
         f"{device.get('name')} ({device.get('arch')})": bool(device.get("simulated"))
-        for each in sources.reports
-        if (device := each.device).get("name") and device.get("tier") != registry.ORACLE
+        for report in sources.reports
+        if (device := report.device).get("name") and device.get("tier") != registry.ORACLE
     }
-    codes = {str(each.details["code"])[:12] for each in sources.reports if each.details.get("code")}
+    codes = {str(report.details["code"])[:12] for report in sources.reports if report.details.get("code")}
     statuses = {gate["verdict"] for gate in gates}
     fallback = (
         "FAIL" if "FAIL" in statuses else "BLOCKED" if "BLOCKED" in statuses else "PASS" if gates else "REPORT"
@@ -96,7 +96,7 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
         "verdict": summary.get("verdict", fallback),
         "title": f"nightly: {stages_run(summary)}" if summary else "report",
         "period": _period(
-            summary.get("started") or min((each.started for each in sources.reports), default=""),
+            summary.get("started") or min((report.started for report in sources.reports), default=""),
             summary.get("ended", ""),
         ),
         "devices": list(devices),
@@ -111,7 +111,7 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _period(started: str, ended: str) -> str:
     """Format a period from two times in ISO 8601 and UTC: "2026-11-27 17:45 to 18:20 UTC"."""
-    first, last = (each[:16].replace("T", " ") for each in (started, ended))
+    first, last = (item[:16].replace("T", " ") for item in (started, ended))
     if last[:10] == first[:10]:
         last = last[11:]
     return " to ".join(filter(None, (first, last))) + " UTC" if first else "unknown"
@@ -119,10 +119,10 @@ def _period(started: str, ended: str) -> str:
 
 def _gates(sources: PageSources) -> list[dict[str, Any]]:
     """Format the gates by milestone, each from the latest report that decided all of it."""
-    whole = [each for each in sources.of("perf gate") if not each.details.get("only")]
+    whole = [item for item in sources.of("perf gate") if not item.details.get("only")]
     by_milestone: dict[str, dict[str, Any]] = {}
     titles = {milestone.id: milestone for milestone in milestones()}
-    for evidence in sorted(whole, key=lambda each: each.started):
+    for evidence in sorted(whole, key=lambda item: item.started):
         groups: dict[str, list[Mapping[str, Any]]] = {}
         for result in evidence.results:
             groups.setdefault(result["id"].partition("/")[0], []).append(result)
@@ -144,7 +144,7 @@ def _gates(sources: PageSources) -> list[dict[str, Any]]:
 
 def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the sources of the criteria on the page, each once, in order."""
-    named = {each for gate in gates for row in gate["rows"] for each in row["source"]}
+    named = {item for gate in gates for row in gate["rows"] for item in row["source"]}
 
     def place(source: tuple[str, str]) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"[ .]", source[0])]
@@ -163,7 +163,7 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
         "status": result["status"],
         "value": "" if value is None else f"{value:g}",
         "limit": f"{result['limit']['compare']} {result['limit']['unit']}",
-        "source": [source_in_words(each) for each in result["limit"]["source"]],
+        "source": [source_in_words(item) for item in result["limit"]["source"]],
         "seconds": f"{seconds:.1f}" if (seconds := result["measure"].get("seconds")) is not None else "",
         "reason": reason,
         "refused": ". ".join(refused),
@@ -174,22 +174,22 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
 def _speeds(sources: PageSources) -> list[dict[str, Any]]:
     """Format measured figures, each with the prediction for the same model if there is one."""
     predicted = {
-        each.model_digests[0]: result["measure"]
-        for each in sources.of("perf predict")
-        if (result := each.result("predict/R9700")) is not None
+        item.model_digests[0]: result["measure"]
+        for item in sources.of("perf predict")
+        if (result := item.result("predict/R9700")) is not None
     }
     rows = []
-    for each in sorted(sources.of("perf bench"), key=lambda each: str(each.device.get("tier"))):
-        prediction = predicted.get(each.model_digests[0], {})
-        for result in each.results:
+    for item in sorted(sources.of("perf bench"), key=lambda item: str(item.device.get("tier"))):
+        prediction = predicted.get(item.model_digests[0], {})
+        for result in item.results:
             measure = result["measure"]
             name = next((n for n in ("tokens_per_second", "seconds", "watts", "ratio") if n in measure), "")
             rows.append(
                 {
-                    "model": Path(str(each.report["model"].get("path", ""))).stem,
+                    "model": Path(str(item.report["model"].get("path", ""))).stem,
                     "tier": result["tier"],
-                    "device": each.device.get("name"),
-                    "simulated": each.device.get("simulated"),
+                    "device": item.device.get("name"),
+                    "simulated": item.device.get("simulated"),
                     "figure": result["id"],
                     "value": f"{measure[name]:.4g} {UNITS.get(result['id'], '')}" if name else "",
                     "spread": f"{measure['spread']:.0%}" if "spread" in measure else "",
@@ -204,8 +204,8 @@ def _speeds(sources: PageSources) -> list[dict[str, Any]]:
 
 def _predictions(sources: PageSources) -> list[dict[str, Any]]:
     rows = []
-    for each in sources.of("perf predict"):
-        for result in each.results:
+    for item in sources.of("perf predict"):
+        for result in item.results:
             measure = result["measure"]
             if "tokens_per_second" not in measure:
                 continue
@@ -213,16 +213,16 @@ def _predictions(sources: PageSources) -> list[dict[str, Any]]:
             total = sum(seconds.values())
             rows.append(
                 {
-                    "model": Path(str(each.report["model"].get("path", ""))).stem,
+                    "model": Path(str(item.report["model"].get("path", ""))).stem,
                     "device": result["id"].partition("/")[2],
                     "speed": f"{measure['tokens_per_second']:.0f}",
                     "range": " to ".join(f"{value:.0f}" for value in measure["range"]),
                     "ceiling": f"{measure['ceiling']:.0f}",
                     "bound": max(seconds, key=seconds.__getitem__),
                     "parts": [(name, 100 * value / total) for name, value in seconds.items() if value > 0],
-                    "read": f"{each.details['work']['read_bytes']:,}",
-                    "dispatches": each.details["work"]["dispatches"],
-                    "barriers": each.details["work"]["barriers"],
+                    "read": f"{item.details['work']['read_bytes']:,}",
+                    "dispatches": item.details["work"]["dispatches"],
+                    "barriers": item.details["work"]["barriers"],
                 }
             )
     return rows
@@ -246,27 +246,27 @@ def _trends(sources: PageSources) -> list[dict[str, Any]]:
 def _probes(sources: PageSources) -> list[dict[str, Any]]:
     """Format one block per report: probes in rows, tiers in columns."""
     blocks = []
-    for each in sources.of("pm4-test"):
-        tiers = list(dict.fromkeys(result["tier"] for result in each.results))
+    for item in sources.of("pm4-test"):
+        tiers = list(dict.fromkeys(result["tier"] for result in item.results))
         rows: dict[str, dict[str, Any]] = {}
-        for result in each.results:
+        for result in item.results:
             name = result["id"].partition("/")[0]
             row = rows.setdefault(name, {"title": result["measure"].get("title", ""), "cells": {}, "bad": []})
             row["cells"][result["tier"]] = result["status"]
             if result["status"] != "pass":
                 row["bad"].append(result.get("cause") or result.get("reason", ""))
-        counts = Counter(result["status"] for result in each.results)
+        counts = Counter(result["status"] for result in item.results)
         rows = dict(sorted(rows.items()))
-        blocks.append({"tiers": tiers, "rows": rows, "counts": dict(counts), "device": each.device.get("name")})
+        blocks.append({"tiers": tiers, "rows": rows, "counts": dict(counts), "device": item.device.get("name")})
     return blocks
 
 
 def _validations(sources: PageSources) -> list[dict[str, Any]]:
     rows = []
-    for each in sources.of("validate"):
-        beside = each.path.with_suffix(".html")
+    for item in sources.of("validate"):
+        path = item.path.with_suffix(".html")
         groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for result in each.results:
+        for result in item.results:
             groups.setdefault((result["tier"], result["reference"]), []).append(result)
         for (tier, reference), results in groups.items():
             counts = Counter(result["status"] for result in results)
@@ -275,12 +275,12 @@ def _validations(sources: PageSources) -> list[dict[str, Any]]:
             )
             rows.append(
                 {
-                    "model": Path(str(each.report["model"].get("path", ""))).stem,
+                    "model": Path(str(item.report["model"].get("path", ""))).stem,
                     "tier": tier,
                     "reference": "itself" if tier == reference else reference,
                     "counts": dict(counts),
                     "bits": "equal" if exact and results[0]["kind"] != "sanitizer" else "",
-                    "link": sources.link(beside) if beside.exists() else "",
+                    "link": sources.link(path) if path.exists() else "",
                 }
             )
     return rows
@@ -288,9 +288,9 @@ def _validations(sources: PageSources) -> list[dict[str, Any]]:
 
 def _replays(sources: PageSources) -> list[dict[str, Any]]:
     return [
-        {"log": each.path.stem, "status": result["status"], "reason": result["reason"], "tier": result["id"]}
-        for each in sources.of("replay")
-        for result in each.results
+        {"log": item.path.stem, "status": result["status"], "reason": result["reason"], "tier": result["id"]}
+        for item in sources.of("replay")
+        for result in item.results
     ]
 
 

@@ -76,13 +76,13 @@ def philox(out, seed, n, BLOCK: tl.constexpr):
 def rope(q, cosines, sines, out, HEADS: tl.constexpr, HALF: tl.constexpr):
     row = tl.program_id(0)
     head = tl.arange(0, HEADS)[:, None]
-    at = tl.arange(0, HALF)[None, :]
+    index = tl.arange(0, HALF)[None, :]
     base = row * HEADS * HALF * 2 + head * HALF * 2
-    one = tl.load(q + base + at).to(tl.float32)
-    other = tl.load(q + base + HALF + at).to(tl.float32)
-    cosine, sine = tl.load(cosines + row * HALF + at), tl.load(sines + row * HALF + at)
-    tl.store(out + base + at, (one * cosine - other * sine).to(tl.float16))
-    tl.store(out + base + HALF + at, (other * cosine + one * sine).to(tl.float16))
+    one = tl.load(q + base + index).to(tl.float32)
+    other = tl.load(q + base + HALF + index).to(tl.float32)
+    cosine, sine = tl.load(cosines + row * HALF + index), tl.load(sines + row * HALF + index)
+    tl.store(out + base + index, (one * cosine - other * sine).to(tl.float16))
+    tl.store(out + base + HALF + index, (other * cosine + one * sine).to(tl.float16))
 
 
 @triton.jit
@@ -97,9 +97,9 @@ def transpose(x, out, n, m, BLOCK: tl.constexpr):
 @triton.jit
 def gather(table, indices, out, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    at = tl.load(indices + row, mask=row < n, other=0)
+    index = tl.load(indices + row, mask=row < n, other=0)
     column = tl.arange(0, WIDTH)
-    tile = tl.load(table + at[:, None] * WIDTH + column[None, :])
+    tile = tl.load(table + index[:, None] * WIDTH + column[None, :])
     tl.store(out + row[:, None] * WIDTH + column[None, :], tile, mask=row[:, None] < n)
 
 
@@ -116,23 +116,25 @@ def axpy_f64(x, y, out, a, n, BLOCK: tl.constexpr):
 @triton.jit
 def softmax(x, out, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    value = tl.load(x + row * width + at, mask=at < width, other=-float("inf")).to(tl.float32)
+    index = tl.arange(0, BLOCK)
+    value = tl.load(x + row * width + index, mask=index < width, other=-float("inf")).to(tl.float32)
     value = tl.exp(value - tl.max(value, axis=0))
-    tl.store(out + row * width + at, (value / tl.sum(value, axis=0)).to(out.dtype.element_ty), mask=at < width)
+    tl.store(
+        out + row * width + index, (value / tl.sum(value, axis=0)).to(out.dtype.element_ty), mask=index < width
+    )
 
 
 @triton.jit
 def layer_norm(x, weight, bias, out, width, epsilon, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    mask = at < width
-    value = tl.load(x + row * width + at, mask=mask, other=0.0).to(tl.float32)
+    index = tl.arange(0, BLOCK)
+    mask = index < width
+    value = tl.load(x + row * width + index, mask=mask, other=0.0).to(tl.float32)
     mean = tl.sum(value, axis=0) / width
     centred = tl.where(mask, value - mean, 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, axis=0) / width + epsilon)
-    result = centred * scale * tl.load(weight + at, mask=mask) + tl.load(bias + at, mask=mask)
-    tl.store(out + row * width + at, result.to(out.dtype.element_ty), mask=mask)
+    result = centred * scale * tl.load(weight + index, mask=mask) + tl.load(bias + index, mask=mask)
+    tl.store(out + row * width + index, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -142,21 +144,21 @@ def _plus(one, other):
 
 @triton.jit
 def scan(x, out, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.associative_scan(tl.load(x + at), 0, _plus))
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + index, tl.associative_scan(tl.load(x + index), 0, _plus))
 
 
 @triton.jit
 def sort(x, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(out + at, tl.sort(tl.load(x + at)))
+    index = tl.arange(0, BLOCK)
+    tl.store(out + index, tl.sort(tl.load(x + index)))
 
 
 @triton.jit
 def argmax(x, out, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    value = tl.load(x + row * width + at, mask=at < width, other=-float("inf"))
+    index = tl.arange(0, BLOCK)
+    value = tl.load(x + row * width + index, mask=index < width, other=-float("inf"))
     tl.store(out + row, tl.argmax(value, axis=0))
 
 
@@ -187,12 +189,12 @@ def cas_lock(x, total, lock, BLOCK: tl.constexpr):
 @triton.jit
 def matvec_q4(x, weights, scales, out, K: tl.constexpr, ROWS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    at = tl.arange(0, K // 2)
-    packed = tl.load(weights + row[:, None] * (K // 2) + at[None, :])
-    scale = tl.load(scales + row[:, None] * (K // 32) + at[None, :] // 16)
+    index = tl.arange(0, K // 2)
+    packed = tl.load(weights + row[:, None] * (K // 2) + index[None, :])
+    scale = tl.load(scales + row[:, None] * (K // 32) + index[None, :] // 16)
     low = ((packed & 15).to(tl.float32) - 8) * scale
     high = ((packed >> 4).to(tl.float32) - 8) * scale
-    total = tl.sum(low * tl.load(x + 2 * at)[None, :] + high * tl.load(x + 2 * at + 1)[None, :], axis=1)
+    total = tl.sum(low * tl.load(x + 2 * index)[None, :] + high * tl.load(x + 2 * index + 1)[None, :], axis=1)
     tl.store(out + row, total)
 
 
@@ -222,25 +224,25 @@ def matmul(
 @triton.jit
 def attention(q, k, v, out, length, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
     start = tl.program_id(0) * M
-    row, at, column = start + tl.arange(0, M), tl.arange(0, D), tl.arange(0, N)
-    query = tl.load(q + row[:, None] * D + at[None, :], mask=row[:, None] < length, other=0.0)
+    row, index, column = start + tl.arange(0, M), tl.arange(0, D), tl.arange(0, N)
+    query = tl.load(q + row[:, None] * D + index[None, :], mask=row[:, None] < length, other=0.0)
     total = tl.zeros((M, D), tl.float32)
     largest = tl.full((M,), -float("inf"), tl.float32)
     norm = tl.zeros((M,), tl.float32)
     for first in range(0, start + M, N):
         key_row = first + column
-        key = tl.load(k + key_row[None, :] * D + at[:, None], mask=key_row[None, :] < length, other=0.0)
+        key = tl.load(k + key_row[None, :] * D + index[:, None], mask=key_row[None, :] < length, other=0.0)
         score = tl.dot(query, key) * scale
         score = tl.where((row[:, None] >= key_row[None, :]) & (key_row[None, :] < length), score, -float("inf"))
         now = tl.maximum(largest, tl.max(score, axis=1))
         weight = tl.exp2(score - now[:, None])
         factor = tl.exp2(largest - now)
         norm = norm * factor + tl.sum(weight, axis=1)
-        value = tl.load(v + key_row[:, None] * D + at[None, :], mask=key_row[:, None] < length, other=0.0)
+        value = tl.load(v + key_row[:, None] * D + index[None, :], mask=key_row[:, None] < length, other=0.0)
         total = tl.dot(weight.to(tl.float16), value, total * factor[:, None])
         largest = now
     tl.store(
-        out + row[:, None] * D + at[None, :], (total / norm[:, None]).to(tl.float16), mask=row[:, None] < length
+        out + row[:, None] * D + index[None, :], (total / norm[:, None]).to(tl.float16), mask=row[:, None] < length
     )
 
 
@@ -292,8 +294,8 @@ def _rows() -> Iterator[Case]:
         pair: dict[str, str | int | float] = {"x": f"random f32 {size}", "out": f"out f32 {size}"}
         yield Case(f"scan_w{warps}", scan, pair, {"BLOCK": size}, warps)
         yield Case(f"sort_w{warps}", sort, pair, {"BLOCK": min(size, 256)}, warps)
-        most: dict[str, str | int | float] = {"x": f"random f32 {size}", "out": "out i32 1", "width": size - 5}
-        yield Case(f"argmax_w{warps}", argmax, most, {"BLOCK": size}, warps)
+        maximum: dict[str, str | int | float] = {"x": f"random f32 {size}", "out": "out i32 1", "width": size - 5}
+        yield Case(f"argmax_w{warps}", argmax, maximum, {"BLOCK": size}, warps)
     yield Case("histogram_w4", histogram, {"x": "random i32 512", "out": "out i32 64"}, {"BLOCK": 512, "BINS": 64})
     yield Case(
         "atomics_w4", atomics, {"x": "random i32 512", "out": "zeros i32 32", "n": 500}, {"BINS": 16, "BLOCK": 512}
@@ -358,15 +360,15 @@ def _signature(case: Case) -> dict[str, str]:
 def compile_case(case: Case, folder: Path) -> None:
     """Compile one kernel and write its three files. Arrays are aligned to 16 bytes, as PyTorch's are."""
     signature = _signature(case)
-    pointers = [at for at, value in enumerate(case.args.values()) if isinstance(value, str)]
+    pointers = [index for index, value in enumerate(case.args.values()) if isinstance(value, str)]
     source = ASTSource(
-        case.kernel, signature, case.constants, {(at,): [["tt.divisibility", 16]] for at in pointers}
+        case.kernel, signature, case.constants, {(pointer,): [["tt.divisibility", 16]] for pointer in pointers}
     )
     options = {"num_warps": case.warps, "num_stages": case.stages}
-    made = triton.compile(source, target=GPUTarget("hip", ARCH, 32), options=options)
-    (folder / f"{case.name}.json").write_text(json.dumps(made.metadata._asdict(), default=str))
+    result = triton.compile(source, target=GPUTarget("hip", ARCH, 32), options=options)
+    (folder / f"{case.name}.json").write_text(json.dumps(result.metadata._asdict(), default=str))
     (folder / f"{case.name}.args.json").write_text(json.dumps(case.args))
-    (folder / f"{case.name}.hsaco").write_bytes(made.asm["hsaco"])
+    (folder / f"{case.name}.hsaco").write_bytes(result.asm["hsaco"])
 
 
 def main() -> None:

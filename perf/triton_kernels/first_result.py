@@ -56,14 +56,14 @@ class FirstResult:
 def arguments(path: Path) -> dict[str, Any]:
     """Return the arguments of a launch as FOLDER/NAME.args.json describes them."""
     random = np.random.default_rng(7)
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in json.loads(path.read_text()).items():
         if isinstance(value, str):
             kind, dtype, count = value.split()
-            made[name] = _array(kind, DTYPES[dtype], int(count), random)
+            result[name] = _array(kind, DTYPES[dtype], int(count), random)
         else:
-            made[name] = np.int32(value) if isinstance(value, int) else np.float32(value)
-    return made
+            result[name] = np.int32(value) if isinstance(value, int) else np.float32(value)
+    return result
 
 
 def _array(kind: str, dtype: Any, count: int, random: np.random.Generator) -> Any:
@@ -84,10 +84,10 @@ def instructions(path: Path) -> int:
 
 def measure(path: Path, sanitizer: str) -> FirstResult:
     args = arguments(path.with_suffix(".args.json"))
-    begun = time.perf_counter()
-    done = launch(path, grid=1, args=args, device="sim", sanitizer=sanitizer, timeout_seconds=600)
-    started = time.perf_counter() - begun - done.seconds[0]
-    return FirstResult(path.stem, instructions(path), done.seconds[0], started, len(done.findings))
+    start = time.perf_counter()
+    result = launch(path, grid=1, args=args, device="sim", sanitizer=sanitizer, timeout_seconds=600)
+    started = time.perf_counter() - start - result.seconds[0]
+    return FirstResult(path.stem, instructions(path), result.seconds[0], started, len(result.findings))
 
 
 def results(paths: Sequence[Path], sanitizer: str, *, cold: bool) -> Iterator[FirstResult]:
@@ -104,8 +104,8 @@ def results(paths: Sequence[Path], sanitizer: str, *, cold: bool) -> Iterator[Fi
 def _in_process(path: Path, sanitizer: str, cache: Path) -> FirstResult:
     command = [sys.executable, "-m", __spec__.name, str(path), "--sanitizer", sanitizer]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return FirstResult(**json.loads(done.stdout))
+    result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return FirstResult(**json.loads(result.stdout))
 
 
 def _forget_programs(folder: Path) -> None:
@@ -127,11 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     paths = [path for path in sorted(options.folder.glob("*.hsaco")) if options.part in path.name]
     rows = []
-    for each in results(paths, options.sanitizer, cold=options.cold):
-        rows.append(each)
+    for result in results(paths, options.sanitizer, cold=options.cold):
+        rows.append(result)
         print(
-            f"{each.name:36s} {each.instructions:6d} instructions  {each.seconds:7.3f} s  {each.ms_each:6.3f} ms"
-            f" each  start {each.started_seconds:5.2f} s  {each.findings} findings",
+            f"{result.name:36s} {result.instructions:6d} instructions  {result.seconds:7.3f} s  "
+            f"{result.ms_each:6.3f} ms"
+            f" each  start {result.started_seconds:5.2f} s  {result.findings} findings",
             flush=True,
         )
     median = statistics.median(row.ms_each for row in rows)

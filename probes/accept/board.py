@@ -116,12 +116,12 @@ def _at_least(name: str, value: float | None, expected: float, share: float, uni
 def _link(reading: BoardReading) -> Result:
     if reading.link is None or reading.link_max is None:
         return _skip("link-width", "sysfs does not say it")
-    lanes, most = reading.link[1], reading.link_max[1]
+    lanes, maximum = reading.link[1], reading.link_max[1]
     if reading.port_max is not None:
-        most = min(most, reading.port_max[1])
-    if lanes < most:
+        maximum = min(maximum, reading.port_max[1])
+    if lanes < maximum:
         return Result(
-            "link-width", "accept", "fail", reason=f"{lanes} lanes, board and slot have {most}",
+            "link-width", "accept", "fail", reason=f"{lanes} lanes, board and slot have {maximum}",
             cause="a dirty or loose contact, a riser, or lanes that another slot shares",
             advice="reseat the board; try another slot without a riser", measure={"lanes": lanes},
         )  # fmt: skip
@@ -130,9 +130,9 @@ def _link(reading: BoardReading) -> Result:
 
 def _firmware(reading: BoardReading, row: DeviceRow) -> Result:
     old = [
-        f"{name} {reading.firmware[name]} (minimum {least})"
-        for name, least in row.firmware_minimum.items()
-        if name in reading.firmware and reading.firmware[name] < least
+        f"{name} {reading.firmware[name]} (minimum {minimum})"
+        for name, minimum in row.firmware_minimum.items()
+        if name in reading.firmware and reading.firmware[name] < minimum
     ]
     if not reading.firmware or not row.firmware_minimum:
         return _skip("firmware", "the driver does not say its versions")

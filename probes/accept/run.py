@@ -85,27 +85,30 @@ def accept(
     if model:
         say("replay of a model, before the load")
         yield _replay(spec, tier, "replay-cold")
-    whole = SegmentResult()
+    segment = SegmentResult()
     left = seconds
     while left > 0:
         length = min(left, SEGMENT_SECONDS)
-        done = seconds - left
-        say(f"work for {length:.0f} s, {done:.0f} of {seconds:.0f} s done")
+        result = seconds - left
+        say(f"work for {length:.0f} s, {result:.0f} of {seconds:.0f} s done")
         with nullcontext() if spec.simulated else locks.hold_gpu(lock):
-            part = _segment_apart(spec, tier, length, round(done))
-        resets = whole.samples[-1].resets or 0 if whole.samples else 0
-        whole.samples += [_later(each, done, resets) for each in part.samples]
-        whole.defects += part.defects
-        whole.rounds += part.rounds
-        whole.bytes_checked += part.bytes_checked
-        whole.evictions += part.evictions
-        whole.vram_bytes, whole.link_max = part.vram_bytes or whole.vram_bytes, part.link_max or whole.link_max
+            part = _segment_apart(spec, tier, length, round(result))
+        resets = segment.samples[-1].resets or 0 if segment.samples else 0
+        segment.samples += [_later(item, result, resets) for item in part.samples]
+        segment.defects += part.defects
+        segment.rounds += part.rounds
+        segment.bytes_checked += part.bytes_checked
+        segment.evictions += part.evictions
+        segment.vram_bytes, segment.link_max = (
+            part.vram_bytes or segment.vram_bytes,
+            part.link_max or segment.link_max,
+        )
         left -= length
-        if any(each.test == "hang" for each in part.defects):
+        if any(defect.test == "hang" for defect in part.defects):
             break
-    yield from _tests(whole)
-    yield from judge(whole.samples, row, whole.link_max)
-    yield _evictions(whole)
+    yield from _tests(segment)
+    yield from judge(segment.samples, row, segment.link_max)
+    yield _evictions(segment)
     if model:
         say("replay of the model, with the board warm")
         yield _replay(spec, tier, "replay-warm")
@@ -177,16 +180,16 @@ def _later(sample: SensorSample, seconds: float, resets: int) -> SensorSample:
 
 
 def _ended(result: SegmentResult) -> bool:
-    return any(each.test == "hang" for each in result.defects)
+    return any(defect.test == "hang" for defect in result.defects)
 
 
-def _tests(whole: SegmentResult) -> Iterator[Result]:
-    measure: dict[str, float] = {"rounds": whole.rounds}
+def _tests(segment: SegmentResult) -> Iterator[Result]:
+    measure: dict[str, float] = {"rounds": segment.rounds}
     for test in TESTS:
-        defects = [each for each in whole.defects if each.test == test]
-        more = {"gib_checked": round(whole.bytes_checked / (1 << 30), 2)} if test == "vram" else {}
+        defects = [defect for defect in segment.defects if defect.test == test]
+        more = {"gib_checked": round(segment.bytes_checked / (1 << 30), 2)} if test == "vram" else {}
         if not defects:
-            ran = whole.rounds > 0
+            ran = segment.rounds > 0
             reason = TITLES[test] if ran else "no round was completed"
             yield Result(test, "accept", "pass" if ran else "skip", reason=reason, measure={**measure, **more})
             continue
@@ -199,14 +202,14 @@ def _tests(whole: SegmentResult) -> Iterator[Result]:
         yield Result(test, "accept", "fail", reason=reason, cause=cause, advice=advice, measure=figures)
 
 
-def _evictions(whole: SegmentResult) -> Result:
+def _evictions(segment: SegmentResult) -> Result:
     """Report VRAM buffers that Linux moved to host memory. They are of any program, so it is no defect."""
-    name, measure = "vram-evictions", {"evictions": whole.evictions}
-    if not whole.evictions:
+    name, measure = "vram-evictions", {"evictions": segment.evictions}
+    if not segment.evictions:
         return Result(name, "accept", "pass", reason="no buffer was moved out of VRAM", measure=measure)
     return Result(
         name, "accept", "skip", measure=measure,
-        reason=f"Linux moved {whole.evictions} buffers from VRAM to host memory: other programs use VRAM, and "
+        reason=f"Linux moved {segment.evictions} buffers from VRAM to host memory: other programs use VRAM, and "
         "part of the memory test may have run in host memory",
         advice="end the other programs (`fuser -v /dev/kfd /dev/dri/renderD*`), then run it again",
     )  # fmt: skip

@@ -87,8 +87,8 @@ class SensorReader:
         return int(text) if text.lstrip("-").isdecimal() else None
 
     def _total(self, kind: str, name: str) -> int | None:
-        found = re.search(rf"TOTAL_ERR_{name} (\d+)", read(self._driver, f"{self._folder}/aer_dev_{kind}") or "")
-        return int(found[1]) if found else None
+        match = re.search(rf"TOTAL_ERR_{name} (\d+)", read(self._driver, f"{self._folder}/aer_dev_{kind}") or "")
+        return int(match[1]) if match else None
 
 
 def judge(
@@ -103,7 +103,7 @@ def judge(
         _link_speed([s.link_gts for s in loaded], link_max),
         *(
             _counter(
-                name, [getattr(each, field) for each in samples], int(an_hour * max(hours, 0.1)), what, advice
+                name, [getattr(item, field) for item in samples], int(an_hour * max(hours, 0.1)), what, advice
             )
             for name, field, an_hour, what, advice in _COUNTERS
         ),

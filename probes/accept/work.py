@@ -60,12 +60,12 @@ class AcceptWork:
 
     def allocate(self) -> int:
         """Allocate VRAM in blocks until the share is reached. Return the number of bytes."""
-        wanted = SIMULATED_VRAM_BYTES
+        simulated_vram_bytes = SIMULATED_VRAM_BYTES
         if not self.context.driver.simulated:
             memory = self.context.render.memory()
-            wanted = int((memory["vram.usable_heap_size"] - memory["vram.heap_usage"]) * VRAM_SHARE)
-        size_bytes = min(BLOCK_BYTES, wanted)
-        while self.vram_bytes + size_bytes <= wanted:
+            simulated_vram_bytes = int((memory["vram.usable_heap_size"] - memory["vram.heap_usage"]) * VRAM_SHARE)
+        size_bytes = min(BLOCK_BYTES, simulated_vram_bytes)
+        while self.vram_bytes + size_bytes <= simulated_vram_bytes:
             try:
                 block = self.context.transport.alloc(size_bytes, Placement.VRAM, f"block {len(self._blocks)}")
             except DriverError:
@@ -158,11 +158,11 @@ def arithmetic_result(first: int = 0, end: int = VALUES) -> int:
     with np.errstate(over="ignore"):
         fused = (wide * wide + wide).astype(np.float32)
         results = (x, fused, x + np.float32(0.5), high * np.uint32(FACTOR))
-    terms = np.stack([each.view(np.uint32) for each in results], axis=1).ravel()
+    terms = np.stack([result.view(np.uint32) for result in results], axis=1).ravel()
     total = 0
-    powers = np.array([pow(31, at, 1 << 32) for at in range(1024)], np.uint32)
-    for at in range(0, len(terms), len(powers)):
-        part = terms[at : at + len(powers)]
+    powers = np.array([pow(31, index, 1 << 32) for index in range(1024)], np.uint32)
+    for index in range(0, len(terms), len(powers)):
+        part = terms[index : index + len(powers)]
         folded = int((part * powers[len(part) - 1 :: -1][: len(part)]).sum(dtype=np.uint32))
         total = (total * int(powers[len(part) - 1]) * 31 + folded) & ALL_ONES
     return total

@@ -47,11 +47,11 @@ def code_replacement(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     caches = ACQUIRE_CACHES[bench.queue.generation]
     program = bench.load("store", VALUE=FIRST)
-    at = program.offset
+    offset = program.offset
 
     def stores(value: int, acquire: int) -> int:
         """Return whether the kernel stores `value` after it was written into its code."""
-        bench.load("store", at=at, VALUE=value)
+        bench.load("store", index=offset, VALUE=value)
         out = result(bench, 64)
         bench.run(program, [out], acquire=acquire)
         return out.u32(0)
@@ -149,9 +149,9 @@ def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
     read = []
     for number in (1, 2):
         memory.put32(0, number)
-        at = FREE_AT + 8 * number
+        index = FREE_AT + 8 * number
         packets = [
-            CopyData(memory.gpu_va, queue.memory.gpu_va + at, src_sel=THROUGH_L2, wr_confirm=1),
+            CopyData(memory.gpu_va, queue.memory.gpu_va + index, src_sel=THROUGH_L2, wr_confirm=1),
             ReleaseMem(queue.memory.gpu_va + FREE_AT, number, WRITE_BACK[queue.generation]),
         ]
         queue.memory.put32(FREE_AT, POISON32)
@@ -161,7 +161,7 @@ def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
         except Stuck as stuck:
             ring = "gtt: the ring is in the same memory, and stale lines of it seem to be read"
             raise Failed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
-        read.append(queue.memory.u32(at))
+        read.append(queue.memory.u32(index))
     if read != [1, 2]:
         raise Failed(
             "gtt-cached",

@@ -56,9 +56,9 @@ def waits(c: ProbeContext) -> Outcome:
     time.sleep(HELD_SECONDS)
     check(not fence.done(), "early", "a wait for >= 0x20 passed while memory held 0x10")
     queue.memory.put32(flag, 0x2F)
-    began = time.perf_counter()
+    start = time.perf_counter()
     fence.wait(c.poll_seconds)
-    return passed(functions=len(_TRUE), released_microseconds=round((time.perf_counter() - began) * 1e6, 1))
+    return passed(functions=len(_TRUE), released_microseconds=round((time.perf_counter() - start) * 1e6, 1))
 
 
 @probe("P27", "INDIRECT_BUFFER", (T1, T2), hazard=1, needs=("P23",))
@@ -86,8 +86,8 @@ def indirect_buffers(c: ProbeContext) -> Outcome:
     def mark(index: int, value: int) -> WriteData:
         return WriteData(va + 4 * index, (value,), wr_confirm=1)
 
-    one = queue.put_ib(code, [mark(0, 1), *[Nop()] * 3])
-    queue.finish([one, mark(1, 2)], "one IB")
+    buffer = queue.put_ib(code, [mark(0, 1), *[Nop()] * 3])
+    queue.finish([buffer, mark(1, 2)], "one IB")
     expect(queue, FREE_AT, (1, 2, POISON32), "one IB, then the ring")
     two = queue.put_ib(code, [mark(2, 3), mark(3, 4), *[Nop()] * 6], 4096)
     three = queue.put_ib(code, [mark(3, 5), *[Nop()] * 3], 8192)

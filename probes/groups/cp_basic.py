@@ -105,13 +105,13 @@ def fence32(c: ProbeContext) -> Outcome:
 
 def one_fence(queue: ProbeQueue) -> Outcome:
     """Write a 32-bit fence between poison values, to test that a queue works."""
-    at, want = FREE_AT + 4, 0x0000_F20C
-    began = time.perf_counter()
-    queue.run([queue.release(queue.memory.gpu_va + at, want)], "32-bit fence")
-    queue.value32(at, want, "the 32-bit fence is not written")
-    micros = (time.perf_counter() - began) * 1e6
+    index, want = FREE_AT + 4, 0x0000_F20C
+    start = time.perf_counter()
+    queue.run([queue.release(queue.memory.gpu_va + index, want)], "32-bit fence")
+    queue.value32(index, want, "the 32-bit fence is not written")
+    micros = (time.perf_counter() - start) * 1e6
     queue.parsed()
-    around = queue.memory.u32(at - 4), queue.memory.u32(at + 4)
+    around = queue.memory.u32(index - 4), queue.memory.u32(index + 4)
     check(around == (POISON32, POISON32), "neighbours", f"next to the fence: {around[0]:#x}, {around[1]:#x}")
     return passed(fence=hex(want), microseconds=round(micros, 1))
 
@@ -140,10 +140,10 @@ def fence64(c: ProbeContext) -> Outcome:
     check(got == want, "wrong-fence", f"the 64-bit fence holds {got:#x}, not {want:#x}")
 
     queue.finish([queue.release(base + times, 0, data_sel=3)], "timestamp")
-    began = time.perf_counter()
+    start = time.perf_counter()
     time.sleep(RATE_SECONDS)
     queue.finish([queue.release(base + times + 8, 0, data_sel=3)], "timestamp")
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     first, second = queue.memory.u64(times), queue.memory.u64(times + 8)
     check(POISON64 not in (first, second) and second > first, "wrong-rate", f"timestamps {first:#x}, {second:#x}")
 
@@ -158,7 +158,7 @@ def fence64(c: ProbeContext) -> Outcome:
     return passed(counter_mhz=round(hz / 1e6, 3), limit_percent=100 * RATE_LIMIT)
 
 
-def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: float) -> float:
+def _rate(c: ProbeContext, queue: ProbeQueue, position: int, ticks: int, seconds: float) -> float:
     """Measure the counter against this host's clock. The best of a few attempts counts, because a busy host delays
     one side.
     """
@@ -169,8 +169,8 @@ def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: floa
         marks = []
         for index in (0, 1):
             before = time.perf_counter()
-            queue.finish([queue.release(queue.memory.gpu_va + at + 8 * index, 0, data_sel=3)], "timestamp")
-            marks.append((queue.memory.u64(at + 8 * index), (before + time.perf_counter()) / 2))
+            queue.finish([queue.release(queue.memory.gpu_va + position + 8 * index, 0, data_sel=3)], "timestamp")
+            marks.append((queue.memory.u64(position + 8 * index), (before + time.perf_counter()) / 2))
             time.sleep(RATE_SECONDS)
         rate = (marks[1][0] - marks[0][0]) / (marks[1][1] - marks[0][1])
         best = min(best, rate, key=lambda hz: abs(hz / COUNTER_HZ - 1))
@@ -206,7 +206,7 @@ def interrupt(c: ProbeContext) -> Outcome:
     queue.run(
         [queue.release(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id)], "interrupt"
     )
-    began = time.perf_counter()
+    start = time.perf_counter()
     fired = events.wait([event], c.poll_seconds)
     page = c.process.events.page
     assert page is not None
@@ -218,6 +218,6 @@ def interrupt(c: ProbeContext) -> Outcome:
             symptom="slot-untouched" if slot == UNSIGNALLED else "no-interrupt",
         )
     check(slot == UNSIGNALLED, "slot-kept", f"the kernel left {slot:#x} in the event's slot")
-    micros = (time.perf_counter() - began) * 1e6
+    micros = (time.perf_counter() - start) * 1e6
     event.destroy()
     return passed(event_id=event.event_id, microseconds=round(micros, 1))

@@ -39,18 +39,18 @@ _SHARED = (NOT_FETCHED, FAULTED)
 )
 def write_data(c: ProbeContext) -> Outcome:
     queue = c.queue()
-    va, at = queue.memory.gpu_va, FREE_AT
+    va, index = queue.memory.gpu_va, FREE_AT
     words = tuple(0x1111_0000 + i for i in range(8))
     packets = [
-        WriteData(va + at, (0x5EED_0001,), wr_confirm=1),
-        WriteData(va + at + 64, words, wr_confirm=1),
-        WriteData(va + at + 128, words, wr_confirm=1, same_address=1),
+        WriteData(va + index, (0x5EED_0001,), wr_confirm=1),
+        WriteData(va + index + 64, words, wr_confirm=1),
+        WriteData(va + index + 128, words, wr_confirm=1, same_address=1),
     ]
     queue.finish(packets, "WRITE_DATA")
     memory = queue.memory
-    expect(queue, at, (0x5EED_0001, POISON32), "one dword")
-    expect(queue, at + 64 - 4, (POISON32, *words, POISON32), "eight dwords")
-    expect(queue, at + 128, (words[-1], POISON32), "eight dwords to one address")
+    expect(queue, index, (0x5EED_0001, POISON32), "one dword")
+    expect(queue, index + 64 - 4, (POISON32, *words, POISON32), "eight dwords")
+    expect(queue, index + 128, (words[-1], POISON32), "eight dwords to one address")
     return passed(written_dw=1 + 8 + 8, bytes=memory.size_bytes)
 
 
@@ -58,13 +58,13 @@ def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> 
     got = tuple(queue.memory.u32(offset + 4 * i) for i in range(len(want)))
     if got == want:
         return
-    untouched = all(each == POISON32 for each in got)
+    untouched = all(item == POISON32 for item in got)
     word = "nothing-written" if untouched else "wrong-data"
-    place = next(i for i, (a, b) in enumerate(zip(got, want, strict=True)) if a != b)
+    location = next(i for i, (a, b) in enumerate(zip(got, want, strict=True)) if a != b)
     raise Failed(
         word,
-        f"{what}: dword {place} holds {got[place]:#x}, not {want[place]:#x}",
-        measure={"got": [hex(each) for each in got], "want": [hex(each) for each in want]},
+        f"{what}: dword {location} holds {got[location]:#x}, not {want[location]:#x}",
+        measure={"got": [hex(item) for item in got], "want": [hex(item) for item in want]},
         evidence=queue.evidence(),
     )
 
@@ -83,19 +83,19 @@ def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> 
 )
 def copies(c: ProbeContext) -> Outcome:
     queue = c.queue()
-    va, at = queue.memory.gpu_va, FREE_AT
-    queue.memory.put64(at, 0x0123_4567_89AB_CDEF)
+    va, index = queue.memory.gpu_va, FREE_AT
+    queue.memory.put64(index, 0x0123_4567_89AB_CDEF)
     packets: list[Packet] = [
-        CopyData(va + at, va + at + 16, wr_confirm=1),
-        CopyData(va + at, va + at + 32, count_sel=1, wr_confirm=1),
-        CopyData(0xFEED_F00D, va + at + 48, src_sel=5, wr_confirm=1),
-        CopyData(0, va + at + 64, src_sel=9, count_sel=1, wr_confirm=1),
+        CopyData(va + index, va + index + 16, wr_confirm=1),
+        CopyData(va + index, va + index + 32, count_sel=1, wr_confirm=1),
+        CopyData(0xFEED_F00D, va + index + 48, src_sel=5, wr_confirm=1),
+        CopyData(0, va + index + 64, src_sel=9, count_sel=1, wr_confirm=1),
     ]
     queue.finish(packets, "COPY_DATA")
-    expect(queue, at + 16, (0x89AB_CDEF, POISON32), "memory to memory, 32 bits")
-    expect(queue, at + 32, (0x89AB_CDEF, 0x0123_4567, POISON32), "memory to memory, 64 bits")
-    expect(queue, at + 48, (0xFEED_F00D, POISON32), "immediate to memory")
-    clock = queue.memory.u64(at + 64)
+    expect(queue, index + 16, (0x89AB_CDEF, POISON32), "memory to memory, 32 bits")
+    expect(queue, index + 32, (0x89AB_CDEF, 0x0123_4567, POISON32), "memory to memory, 64 bits")
+    expect(queue, index + 48, (0xFEED_F00D, POISON32), "immediate to memory")
+    clock = queue.memory.u64(index + 64)
     check(clock not in (0, POISON32 << 32 | POISON32), "wrong-data", f"the clock copied is {clock:#x}")
 
     source, target = c.memory(COPY_BYTES, "dma source"), c.memory(COPY_BYTES, "dma target")
@@ -186,8 +186,8 @@ def _atomics_at(queue: ProbeQueue, va: int) -> str:
         "atomics' results",
     )
     for offset, bits, want in _EXPECTED:
-        at = FREE_AT + 4096 + offset
-        got = queue.memory.u64(at) if bits == 64 else queue.memory.u32(at)
+        position = FREE_AT + 4096 + offset
+        got = queue.memory.u64(position) if bits == 64 else queue.memory.u32(position)
         if got != want:
             return f"the {bits} bits at {offset} are {got}, not {want}"
     return ""

@@ -49,14 +49,16 @@ def ring_wrap(c: ProbeContext) -> Outcome:
     padded = _laps(queue, pad=True)
     queue.parsed()  # the fence comes before rptr is told
     rptr = queue.ring.rptr_dw % queue.ring.ring_dw
-    place = queue.ring.wptr_dw % queue.ring.ring_dw
-    check(rptr == place, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {place}", evidence=queue.evidence())
+    location = queue.ring.wptr_dw % queue.ring.ring_dw
+    check(
+        rptr == location, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {location}", evidence=queue.evidence()
+    )
     return passed(laps=2 * LAPS, fences=straddling + padded, wptr=queue.ring.wptr_dw)
 
 
 def _laps(queue: ProbeQueue, *, pad: bool) -> int:
     """Check fences whose packets cross the ring's end or are padded up to it; each must contain its number."""
-    ring, at = queue.ring, FREE_AT
+    ring, index = queue.ring, FREE_AT
     start, count = ring.wptr_dw, 0
     while ring.wptr_dw - start < LAPS * ring.ring_dw:
         room = ring.ring_dw - ring.wptr_dw % ring.ring_dw
@@ -64,9 +66,9 @@ def _laps(queue: ProbeQueue, *, pad: bool) -> int:
         if pad and room < size:
             queue.run([Nop()] * room, "padding to the end")
         count += 1
-        packets = [Nop((count, count)), queue.release(queue.memory.gpu_va + at, count, data_sel=2)]
+        packets = [Nop((count, count)), queue.release(queue.memory.gpu_va + index, count, data_sel=2)]
         queue.finish(packets, f"fence {count}")
-        got = queue.memory.u64(at)
+        got = queue.memory.u64(index)
         check(got == count, "wrong-order", f"fence {count} holds {got}", evidence=queue.evidence())
     return count
 

@@ -56,8 +56,8 @@ def cu_mask(c: ProbeContext) -> Outcome:
         return tuple(bits >> 32 * index & 0xFFFFFFFF for index in range(words))
 
     def ask(queue_id: int, bits: int) -> None:
-        given = HostArray(b"".join(word.to_bytes(4, "little") for word in mask(bits)))
-        request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=given.address)
+        array = HostArray(b"".join(word.to_bytes(4, "little") for word in mask(bits)))
+        request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=array.address)
         c.process.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
 
     split = errno_of(lambda: ask(queue.queue_id, 0b01))
@@ -71,12 +71,12 @@ def cu_mask(c: ProbeContext) -> Outcome:
         out = result(bench, 8 * GROUPS)
         bench.run(program, [out], groups=(GROUPS, 1, 1))
         used[name] = {word & WGP_BITS for word in dwords(out, 2 * GROUPS)[::2]}
-    counts = {name: len(each) for name, each in used.items()}
-    for name, most in (("one", 1), ("other", 1), ("four", 4)):
+    counts = {name: len(item) for name, item in used.items()}
+    for name, maximum in (("one", 1), ("other", 1), ("four", 4)):
         check(
-            counts[name] <= most,
+            counts[name] <= maximum,
             "mask-ignored",
-            f"{counts[name]} workgroup processors ran waves, the mask has {most}",
+            f"{counts[name]} workgroup processors ran waves, the mask has {maximum}",
             measure=counts,
         )
     check(

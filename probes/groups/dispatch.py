@@ -156,9 +156,9 @@ def user_data(bench: ShaderBench) -> bytes:
     bench.run(bench.load("user_data"), user_data=want)
     got = dwords(out, 16)
     if got != want:
-        place = next(i for i in range(16) if got[i] != want[i])
+        location = next(i for i in range(16) if got[i] != want[i])
         word = "nothing-stored" if set(got) == {POISON32} else "wrong-user-data"
-        raise Failed(word, f"s{place} holds {got[place]:#x}, USER_DATA_{place} was {want[place]:#x}")
+        raise Failed(word, f"s{location} holds {got[location]:#x}, USER_DATA_{location} was {want[location]:#x}")
     return out.read(8, 56)
 
 
@@ -254,7 +254,7 @@ def lanes_of(bench: ShaderBench, wave: int) -> bytes:
     got = dwords(out, 2 * 64 * LANE_GROUPS)
     widths, numbers = got[::2], got[1::2]
     check(POISON32 not in widths, "nothing-stored", "not every work-item has stored its lane")
-    wrong = sorted({each for each in widths if each != wave})
+    wrong = sorted({width for width in widths if width != wave})
     check(not wrong, "wrong-width", f"EXEC is {wrong[:1]} lanes wide in a launch of wave{wave}")
     want = tuple(index % wave for index in range(len(numbers)))
     check(numbers == want, "wrong-lane", f"lane numbers of wave{wave} are not 0 to {wave - 1} in order")

@@ -57,11 +57,11 @@ def latency(c: ProbeContext) -> Outcome:
     micros = []
     count = SIMULATED_FENCES if c.driver.simulated else FENCES
     for number in range(WARM_UP + count):
-        began = time.perf_counter()
+        start = time.perf_counter()
         fence = queue.ring.submit(ready)
         fence.wait(c.poll_seconds)
         if number >= WARM_UP:
-            micros.append((time.perf_counter() - began) * 1e6)
+            micros.append((time.perf_counter() - start) * 1e6)
     measure: dict[str, Any] = {"fences": count, **_spread(micros)}
     tenth = count // 10
     trend = _median(micros[-tenth:]) / _median(micros[:tenth])
@@ -99,7 +99,7 @@ def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
     dice = random.Random(56)
     end, rounds = time.monotonic() + seconds, 0
     source = c.memory(MIXED_BYTES, "soak source")
-    at = queue.memory.gpu_va + FREE_AT
+    index = queue.memory.gpu_va + FREE_AT
     while time.monotonic() < end:
         rounds += 1
         target = c.memory(MIXED_BYTES, "soak target", dice.choice((Placement.GTT, Placement.GTT_CACHED)))
@@ -108,13 +108,13 @@ def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
         queue.memory.put64(FREE_AT, 0)
         packets: list[Packet] = [
             DmaData(source.gpu_va, target.gpu_va, MIXED_BYTES),
-            WriteData(at + 16, (rounds & 0xFFFFFFFF,), wr_confirm=1),
-            CopyData(at + 16, at + 24, wr_confirm=1),
-            *[AtomicMem(at, 3, 15 + 64) for _ in range(dice.randrange(1, 8))],
+            WriteData(index + 16, (rounds & 0xFFFFFFFF,), wr_confirm=1),
+            CopyData(index + 16, index + 24, wr_confirm=1),
+            *[AtomicMem(index, 3, 15 + 64) for _ in range(dice.randrange(1, 8))],
             EventWrite.cs_partial_flush(),
             Nop((0,) * dice.randrange(1, 64)),
         ]
-        atomics = sum(isinstance(each, AtomicMem) for each in packets)
+        atomics = sum(isinstance(packet, AtomicMem) for packet in packets)
         queue.finish(packets, f"round {rounds}")
         check(first_difference(target.read(0, MIXED_BYTES), want) is None, "wrong-data", f"round {rounds}: copy")
         check(queue.memory.u32(FREE_AT + 24) == rounds & 0xFFFFFFFF, "wrong-data", f"round {rounds}: COPY_DATA")

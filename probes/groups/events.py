@@ -49,8 +49,8 @@ def event_page(c: ProbeContext) -> Outcome:
     check(not events.wait([kept], 0.0), "not-consumed", "RESET_EVENT does not clear an event")
     memory, reset = events.create(EventKind.MEMORY), events.create(EventKind.HW_EXCEPTION)
     check(not events.wait([memory, reset], 0.0), "early", "a MEMORY or HW_EXCEPTION event is signalled")
-    for each in (reset, memory, kept, signal):
-        each.destroy()
+    for item in (reset, memory, kept, signal):
+        item.destroy()
     unknown = errno_of(lambda: events.wait([signal], 0.0))
     check(unknown == errno.EINVAL, "wrong-errno", f"a wait for a destroyed event: errno {unknown}, not EINVAL")
     return passed(kinds=3)

@@ -61,11 +61,11 @@ _RESET_LATE = Signature(
 def memory_fault(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {}
     for by_wave in (False,) if no_kernels(generation_apart(c)) else (False, True):
-        for name, place, kind in (
+        for name, location, kind in (
             ("unmapped", _unmapped_va, "not_present"),
             ("read-only", _read_only_va, "read_only"),
         ):
-            case = partial(_fault, place=place, kind=kind, by_wave=by_wave)
+            case = partial(_fault, place=location, kind=kind, by_wave=by_wave)
             cases[f"{name}, by a wave" if by_wave else name] = case
     return in_processes(c, cases, 3 * FAULT_SECONDS)
 
@@ -88,7 +88,7 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
         bench = ShaderBench(c, queue=queue)
         bench.finish(bench.launch(bench.load("store"), [queue.memory.gpu_va + FREE_AT + 64]), "good write")
         write = bench.launch(bench.load("store"), [va])
-    began = time.monotonic()
+    start = time.monotonic()
     queue.run([*write, queue.release(queue.memory.gpu_va + FREE_AT, 1)], "bad write")
     side = c.side
 
@@ -98,15 +98,15 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
 
     seconds = c.scaled(FAULT_SECONDS)
     until(told, seconds, 0.01)
-    faults = [each.fault for each in side.incidents if each.fault is not None]
+    faults = [incident.fault for incident in side.incidents if incident.fault is not None]
     if not faults:
-        resets = [each.text for each in side.incidents]
+        resets = [incident.text for incident in side.incidents]
         check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
         raise queue.stuck(f"no MEMORY event within {seconds:g} s after a write to {va:#x}", symptom="no-event")
     fault = faults[0]
     check(fault.va == va & -4096, "wrong-page", f"the fault reports {fault.va:#x}, the write was to {va:#x}")
     check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
-    measure = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
+    measure = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - start) * 1e3)}
     try:
         queue.close()
     except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
@@ -190,12 +190,12 @@ def bad_packet(c: ProbeContext) -> Outcome:
 def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     """Check that the queue hangs and can be destroyed, and that the GPU works afterwards."""
     queue = c.queue()
-    at = FREE_AT
+    index = FREE_AT
     queue.finish([Nop()], "before")
     queue.raw(words, "bad packet")
-    queue.run([queue.release(queue.memory.gpu_va + at, 1), *[Nop()] * 16], "behind it")
-    accepted = until(lambda: queue.memory.u32(at) == 1, FROZEN_SECONDS, 0.01)
-    evidence = queue.evidence(f"{queue.memory.u32(at):#x}")
+    queue.run([queue.release(queue.memory.gpu_va + index, 1), *[Nop()] * 16], "behind it")
+    accepted = until(lambda: queue.memory.u32(index) == 1, FROZEN_SECONDS, 0.01)
+    evidence = queue.evidence(f"{queue.memory.u32(index):#x}")
     check(
         not accepted,
         "accepted",

@@ -44,10 +44,10 @@ def platform_(c: ProbeContext) -> Outcome:
     gpus = amd_gpus(driver)
     check(bool(gpus), "no-gpu", f"no PCI display device of vendor {AMD}")
     check(bool(folder_names(driver, MODULE)), "no-module", f"{MODULE} does not exist: amdgpu is not loaded")
-    bound = {each: _driver_of(read(driver, f"{PCI}/{each}/uevent") or "") for each in gpus}
+    bound = {gpu: _driver_of(read(driver, f"{PCI}/{gpu}/uevent") or "") for gpu in gpus}
     check("amdgpu" in bound.values(), "not-bound", f"no AMD GPU is bound to amdgpu: {bound}")
-    ids = {each: read(driver, f"{PCI}/{each}/device") or "" for each in gpus}
-    return passed(kernel=release, gpus=", ".join(f"{each} 1002:{ids[each][2:]} {bound[each]}" for each in gpus))
+    ids = {gpu: read(driver, f"{PCI}/{gpu}/device") or "" for gpu in gpus}
+    return passed(kernel=release, gpus=", ".join(f"{gpu} 1002:{ids[gpu][2:]} {bound[gpu]}" for gpu in gpus))
 
 
 def _driver_of(uevent: str) -> str:
@@ -130,11 +130,11 @@ def topology(c: ProbeContext) -> Outcome:
         f"{node.properties.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
     )
     uevent = read(c.driver, f"/sys/class/drm/{Path(render_path).name}/device/uevent") or ""
-    at = next((line[14:] for line in uevent.splitlines() if line.startswith("PCI_SLOT_NAME=")), expected)
-    check(at.lower() == expected, "inconsistent", f"KFD says PCI {expected}, {render_path} is {at}")
+    index = next((line[14:] for line in uevent.splitlines() if line.startswith("PCI_SLOT_NAME=")), expected)
+    check(index.lower() == expected, "inconsistent", f"KFD says PCI {expected}, {render_path} is {index}")
     notes = [f"also {', '.join(unknown)}, which this version does not support"] if unknown else []
     return passed(
-        *notes, *kfd_topology.hidden, arch=node.arch, gpu_id=f"{node.gpu_id:#x}", cus=node.compute_units, pci=at
+        *notes, *kfd_topology.hidden, arch=node.arch, gpu_id=f"{node.gpu_id:#x}", cus=node.compute_units, pci=index
     )
 
 
@@ -156,11 +156,11 @@ def save_area(c: ProbeContext) -> Outcome:
     if not all(shown):
         sizes = computed[0]
         return passed("this kernel does not report its sizes (Linux 6.19 does)", buffer_bytes=sizes.buffer_bytes)
-    match = [each for each in computed if [each.control_stack_bytes, each.save_bytes] == shown]
+    match = [item for item in computed if [item.control_stack_bytes, item.save_bytes] == shown]
     check(
         bool(match),
         "cwsr-mismatch",
         f"the node says control stack {shown[0]:#x}, save area {shown[1]:#x}; computed "
-        + " or ".join(f"{each.control_stack_bytes:#x}, {each.save_bytes:#x}" for each in computed),
+        + " or ".join(f"{item.control_stack_bytes:#x}, {item.save_bytes:#x}" for item in computed),
     )
     return passed(control_stack=hex(shown[0]), save_area=hex(shown[1]), buffer_bytes=match[0].buffer_bytes)

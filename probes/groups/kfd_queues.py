@@ -188,8 +188,8 @@ def doorbells(c: ProbeContext) -> Outcome:
     offset = queue["doorbell_offset"]
     slice_offset = offset & -DOORBELL_BYTES
 
-    def view(size_bytes: int, at: int = slice_offset) -> None:
-        c.driver.munmap(c.driver.mmap(c.process.file.fd, size_bytes, at, PROT_READ | PROT_WRITE))
+    def view(size_bytes: int, index: int = slice_offset) -> None:
+        c.driver.munmap(c.driver.mmap(c.process.file.fd, size_bytes, index, PROT_READ | PROT_WRITE))
 
     try:
         first = errno_of(lambda: view(DOORBELL_BYTES))

@@ -71,7 +71,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
     if node.version[:2] < AMDGPU_NEEDED:
-        reported, required = (".".join(map(str, each[:2])) for each in (node.version, AMDGPU_NEEDED))
+        reported, required = (".".join(map(str, item[:2])) for item in (node.version, AMDGPU_NEEDED))
         return unavailable(
             c,
             f"amdgpu {reported}: expected {required} or later",
@@ -120,12 +120,12 @@ def user_queue_availability(c: ProbeContext) -> Outcome:
     return unavailable(c, availability.why, availability.next, **measure)
 
 
-def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:
+def unavailable(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Outcome:
     """Skip the tier, unless it was selected by name."""
-    reason = f"tier t2 is unavailable: {why}"
+    reason = f"tier t2 is unavailable: {cause}"
     if c.options.forced:
-        raise Failed("unavailable", reason, cause=why, advice=advice, measure=measure)
-    return skipped(reason, cause=why, advice=advice, **measure)
+        raise Failed("unavailable", reason, cause=cause, advice=advice, measure=measure)
+    return skipped(reason, cause=cause, advice=advice, **measure)
 
 
 @probe("P07", "VM acquisition", (T1,), hazard=0, needs=("P03", "P04"))
@@ -198,10 +198,10 @@ def apertures(c: ProbeContext) -> Outcome:
     overlap = [f"{a[1]:#x} >= {b[0]:#x}" for a, b in pairwise(spans) if a[1] >= b[0]]
     check(not overlap, "overlap", f"the windows overlap: {overlap}")
     first = gpu.clocks()
-    began = time.monotonic()
+    start = time.monotonic()
     time.sleep(_CLOCKS_APART_SECONDS)
     second = gpu.clocks()
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     check(second.gpu != (1 << 64) - 1, "gpu-gone", "the GPU counter reads all ones")
     check(second.gpu > first.gpu, "counter-stuck", f"the GPU counter does not advance from {second.gpu}")
     check(second.cpu > first.cpu and second.system > first.system, "counter-stuck", "the CPU's clocks stand")

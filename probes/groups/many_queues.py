@@ -36,7 +36,7 @@ def many_queues(c: ProbeContext) -> Outcome:
     for count in QUEUES:
         while len(queues) < count - 1:
             queues.append(c.queue(f"queue {len(queues)}", ring_bytes=4096, priority=(0, -7, 8)[len(queues) % 3]))
-        began = time.monotonic()
+        start = time.monotonic()
         for number in range(1, FENCES_EACH + 1):
             for queue in queues:
                 queue.submit(
@@ -48,7 +48,7 @@ def many_queues(c: ProbeContext) -> Outcome:
             check(
                 got == FENCES_EACH, "starved", f"{queue.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
             )
-        measure[f"{count}_queues_ms"] = round((time.monotonic() - began) * 1e3)
+        measure[f"{count}_queues_ms"] = round((time.monotonic() - start) * 1e3)
         check(not held.done(), "early", "the waiting queue did not")
     waiting.memory.put32(FREE_AT, 1)
     held.wait(c.poll_seconds)

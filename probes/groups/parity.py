@@ -70,10 +70,10 @@ def parity(c: ProbeContext) -> Outcome:
     bytes_compared = 0
     for name, expected in outcomes[T1].measure.items():
         got = outcomes[T2].measure[name]
-        place = first_difference(got, expected)
-        if place is not None:
+        location = first_difference(got, expected)
+        if location is not None:
             raise Failed(
-                "differs", f"{name}: byte {place} is {got[place]:#x} on t2 and {expected[place]:#x} on t1"
+                "differs", f"{name}: byte {location} is {got[location]:#x} on t2 and {expected[location]:#x} on t1"
             )
         bytes_compared += len(expected)
     log = tuple(line for outcome in outcomes.values() for line in outcome.log)

@@ -66,7 +66,7 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
     want = np.arange(count - 1, -1, -1, dtype=np.uint32) ^ np.uint32(LDS_SEED)
     wrong = np.argwhere(got != want)
     if len(wrong):
-        group, element = (int(each) for each in wrong[0])
+        group, element = (int(item) for item in wrong[0])
         value = int(got[group, element])
         word = {0: "lds-zero", POISON32: "nothing-stored"}.get(value, "lds-mixed")
         raise Failed(
@@ -153,12 +153,12 @@ def registers(c: ProbeContext) -> Outcome:
     for count in VGPR_COUNTS:
         for threads, groups in ((32, 256), (1024, 16)) if waves_of_1024_fit(count) else ((32, 256),):
             peak = filled(bench, count, threads, groups)
-            most = waves_per_simd(count) * SIMDS_PER_CU * units
+            maximum = waves_per_simd(count) * SIMDS_PER_CU * units
             check(
-                peak <= most,
+                peak <= maximum,
                 "too-many-waves",
-                f"{peak} waves of {count} VGPRs ran at once, the register file permits {most}",
-                measure={"peak": peak, "most": most},
+                f"{peak} waves of {count} VGPRs ran at once, the register file permits {maximum}",
+                measure={"peak": peak, "most": maximum},
             )
             peaks[f"waves_{count}x{threads}"] = peak
     limited = filled(bench, 8, 32, 256, limits=LIMIT_WAVES)

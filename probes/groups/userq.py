@@ -229,14 +229,14 @@ def kernel_fence(c: ProbeContext) -> Outcome:
     early = first.wait(HELD_SECONDS)
     check(not early, "early", "the syncobj was signalled before the queue's work was done")
     queue.memory.put32(FREE_AT, 1)
-    began = time.perf_counter()
+    start = time.perf_counter()
     arrived(queue.ring.idle, first, c)
-    micros = (time.perf_counter() - began) * 1e6
+    micros = (time.perf_counter() - start) * 1e6
     second = gpu.syncobj("second")
     gpu.signal(queue.kmd_queue, [second])
     check(second.wait(FENCE_SECONDS), "no-signal", "SIGNAL without new work is not signalled at once")
-    for each in (second, first):
-        each.destroy()
+    for item in (second, first):
+        item.destroy()
     return passed(microseconds=round(micros, 1))
 
 
@@ -264,9 +264,9 @@ def cross_queue(c: ProbeContext) -> Outcome:
     flag = first.memory.gpu_va + FREE_AT
     first.memory.put32(FREE_AT, 0)
     first.submit([WaitRegMem(flag, 1), WriteData(first.memory.gpu_va + FREE_AT + 64, (1,), wr_confirm=1)], "first")
-    done = gpu.syncobj("first is done")
-    gpu.signal(first.kmd_queue, [done])
-    pairs = gpu.fences(second.kmd_queue, [done])
+    syncobj = gpu.syncobj("first is done")
+    gpu.signal(first.kmd_queue, [syncobj])
+    pairs = gpu.fences(second.kmd_queue, [syncobj])
     check(bool(pairs), "no-fences", "USERQ_WAIT returns no fence for a running queue")
     waits = [WaitRegMem64(va, value) for va, value in pairs]
     fence = second.submit([*waits, WriteData(second.memory.gpu_va + FREE_AT, (2,), wr_confirm=1)], "second")
@@ -276,5 +276,5 @@ def cross_queue(c: ProbeContext) -> Outcome:
     fence.wait(c.poll_seconds)
     expect(first, FREE_AT + 64, (1,), "the first queue's mark")
     expect(second, FREE_AT, (2,), "the second queue's mark")
-    done.destroy()
+    syncobj.destroy()
     return passed(fences=len(pairs))

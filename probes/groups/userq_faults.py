@@ -89,7 +89,7 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     fence = queue.submit([Nop()], "behind it")
     ended = gpu.syncobj("ended")
     gpu.signal(queue.kmd_queue, [ended])
-    began = time.monotonic()
+    start = time.monotonic()
     came = until(fence.reached, FROZEN_SECONDS, 0.01)
     check(
         not came,
@@ -98,21 +98,21 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
         evidence=queue.evidence(),
     )
     fault = gpu.fault()
-    said: dict[str, Any] = {"rptr": queue.evidence().rptr}
+    result: dict[str, Any] = {"rptr": queue.evidence().rptr}
     if fault is not None:
-        said["fault"] = hex(fault.va)
+        result["fault"] = hex(fault.va)
     how = _how_it_ended(ended, c.scaled(DETECTION_SECONDS))
     if not how:
         c.leave_open()
-        return said | {"hang_detection": "none: only a deadline of the program sees the hang"}
-    said |= {"fence": how, "detected_ms": round((time.monotonic() - began) * 1e3)}
+        return result | {"hang_detection": "none: only a deadline of the program sees the hang"}
+    result |= {"fence": how, "detected_ms": round((time.monotonic() - start) * 1e3)}
     try:
         queue.close()
     except DriverError as error:
-        said["free"] = errno.errorcode.get(error.errno, str(error.errno))
+        result["free"] = errno.errorcode.get(error.errno, str(error.errno))
     lost = gpu.node.vram_lost_count() - lost_before
     check(not lost, "vram-lost", f"VRAM was lost {lost} times: all of its contents must be uploaded again")
-    return said
+    return result
 
 
 def _how_it_ended(syncobj: Any, seconds: float) -> str:

@@ -76,7 +76,7 @@ class ProbeContext:
         """Return a simulated device's findings and log lines since this context was opened, except
         expected ones."""
         findings, log = self._since.news() if self._since is not None else ([], [])
-        return [each for each in findings if each.rule not in self.expected], log
+        return [finding for finding in findings if finding.rule not in self.expected], log
 
     def marks(self) -> list[str]:
         """Return the coverage marks of a simulated device since this context was opened

@@ -55,7 +55,7 @@ class GpuAccess:
                 end += size_bytes
             self.window.poison()
             self.queue.finish(packets, "DMA_DATA from memory")
-            contents += [self.window.read(at, size_bytes) for at, size_bytes in fits]
+            contents += [self.window.read(index, size_bytes) for index, size_bytes in fits]
         return contents
 
     def mark(self, marks: Mapping[int, int]) -> None:
@@ -67,7 +67,7 @@ class GpuAccess:
     def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
         """Return the contents of those addresses that differ from the mark."""
         seen = self.gather([(va, 4) for va in marks])
-        values = {va: int.from_bytes(each, "little") for va, each in zip(marks, seen, strict=True)}
+        values = {va: int.from_bytes(item, "little") for va, item in zip(marks, seen, strict=True)}
         return {va: value for va, value in values.items() if value != marks[va]}
 
     def check_all(self, va: int, size_bytes: int, what: str) -> None:

@@ -88,7 +88,7 @@ class ProbeQueue:
 
     def put_ib(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
         """Write packets to `memory` at `offset` and return the packet that runs them."""
-        words = [word for each in packets for word in each.words(self.generation)]
+        words = [word for packet in packets for word in packet.words(self.generation)]
         memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))
         return self.ib(memory.gpu_va + offset, len(words))
 
@@ -155,8 +155,10 @@ class ProbeQueue:
         side.look()
         evidence = self.evidence(fence)
         hang = self._reporter.examine(self.ring, what)
-        seen = tuple(dict.fromkeys(f"{each.kind}: {first_line(each.text)}" for each in side.incidents))
-        lost = next((first_line(each.text) for each in side.incidents if each.kind == "lost"), self._gone())
+        seen = tuple(dict.fromkeys(f"{incident.kind}: {first_line(incident.text)}" for incident in side.incidents))
+        lost = next(
+            (first_line(incident.text) for incident in side.incidents if incident.kind == "lost"), self._gone()
+        )
         word = "gpu-gone" if lost else symptom or evidence.symptom
         reason = f"{what}: {lost or first_line(hang.why)}"
         return Stuck(Outcome("fail", reason, word, evidence=evidence, faults=seen, report=hang.text(), hang=hang))

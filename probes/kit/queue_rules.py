@@ -75,25 +75,25 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
     Raises Failed with the rule instead of the runtime's error, unless the analysis finds nothing.
     """
     ioctl = c.process.file.ioctl
-    why = ""
+    cause = ""
 
     def call(command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
-        nonlocal why
+        nonlocal cause
         try:
             return ioctl(command, record, about)
         except DriverError as error:
             if command is kfd.IOC_CREATE_QUEUE and error.errno not in _DEVICE:
                 refused = {name: record[name] for name in record.struct.fields if name in SENT}
-                why = difference(command.name) or failing_rule(c, refused, ioctl)
+                cause = difference(command.name) or failing_rule(c, refused, ioctl)
             raise
 
     setattr(c.process.file, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
     try:
         yield
     except DriverError as error:
-        if not why:
+        if not cause:
             raise
-        reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
+        reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {cause}"
         raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
         setattr(c.process.file, "ioctl", ioctl)  # noqa: B010

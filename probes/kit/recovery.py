@@ -20,13 +20,13 @@ DESTROY_SECONDS = 2.0
 def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
     """Check that DESTROY returns; if that required a reset, that the process is notified and the GPU
     recovers."""
-    began = time.monotonic()
+    start = time.monotonic()
     trouble = ""
     try:
         queue.close()
     except DriverError as error:
         trouble = str(error).splitlines()[0]
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     check(
         seconds < RESET_SECONDS,
         "slow-destroy",
@@ -44,7 +44,7 @@ def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
 
 def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
     """Check that DESTROY removes the queue from the hardware without a reset."""
-    began = time.monotonic()
+    start = time.monotonic()
     try:
         queue.close()
     except DriverError as error:
@@ -55,7 +55,7 @@ def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
             errno=error.errno,
             faults=tuple(resets_told(c, 1.0)),
         ) from error
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of {what} took {seconds:.1f} s")
     resets = resets_told(c, 0.2)
     check(not resets, "not-preempted", f"DESTROY of {what} needed a reset: {resets}")
@@ -67,7 +67,7 @@ def resets_told(c: ProbeContext, seconds: float) -> list[str]:
 
     def found() -> list[str]:
         side.look()
-        return [each.text for each in side.incidents if each.kind == "reset"]
+        return [incident.text for incident in side.incidents if incident.kind == "reset"]
 
     until(lambda: bool(found()), seconds, 0.01)
     return found()

@@ -40,6 +40,6 @@ def check_refusals(rows: Iterable[Refusal]) -> Outcome:
             raise Failed("errno", f"{row.what}: {errno_name(got)}", errno=got)
         checked += 1
         if got not in row.wanted:
-            expected = " or ".join(errno_name(each) if each else "success" for each in row.wanted)
+            expected = " or ".join(errno_name(item) if item else "success" for item in row.wanted)
             deviations.append(f"{row.what}: {errno_name(got) if got else 'success'}, expected {expected}")
     return passed(*deviations, checked=checked, deviations=len(deviations))

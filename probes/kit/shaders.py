@@ -121,25 +121,25 @@ class ShaderBench:
         self._code_end = 0
         self._next_arguments = 0
 
-    def load(self, name: str, *, wave: int = 0, at: int | None = None, **constants: int) -> ProbeKernel:
-        """Load the kernel at a new address in the code memory, or over the existing code at offset `at`."""
+    def load(self, name: str, *, wave: int = 0, index: int | None = None, **constants: int) -> ProbeKernel:
+        """Load the kernel at a new address in the code memory, or over the existing code at offset `index`."""
         zrt = kernel(name)
         image = patched(zrt, constants)
-        if at is None:
-            at = self._code_end
+        if index is None:
+            index = self._code_end
             self._code_end += -(-len(image) // CODE_ALIGNMENT) * CODE_ALIGNMENT
-        self.code.put(at, image)
-        return ProbeKernel(replace(zrt, wave=wave or zrt.wave), self.code.gpu_va + at, at)
+        self.code.put(index, image)
+        return ProbeKernel(replace(zrt, wave=wave or zrt.wave), self.code.gpu_va + index, index)
 
     def arguments(self, buffers: Sequence[MappedBuffer | int], constants: Sequence[int] = ()) -> int:
         """Return the VA of a kernarg block with these addresses and dwords."""
-        vas = [each.gpu_va if isinstance(each, MappedBuffer) else each for each in buffers]
+        vas = [buffer.gpu_va if isinstance(buffer, MappedBuffer) else buffer for buffer in buffers]
         block = struct.pack(f"<{len(vas)}Q{len(constants)}I", *vas, *constants)
         size = -(-max(len(block), 1) // ARGUMENTS_ALIGNMENT) * ARGUMENTS_ALIGNMENT
-        at = self._next_arguments if self._next_arguments + size <= ARGUMENTS_BYTES else 0
-        self._next_arguments = at + size
-        self._arguments.put(at, block)
-        return self._arguments.gpu_va + at
+        index = self._next_arguments if self._next_arguments + size <= ARGUMENTS_BYTES else 0
+        self._next_arguments = index + size
+        self._arguments.put(index, block)
+        return self._arguments.gpu_va + index
 
     def launch(
         self,

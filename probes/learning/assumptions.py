@@ -92,7 +92,7 @@ def _list(arguments: argparse.Namespace) -> int:
     leans, learned = leaning.load(), cards(LEARNED)
     rows = [row for row in table().values() if arguments.all or row.assumed]
     if arguments.which:
-        rows = [row for row in rows if any(row.id.startswith(each) for each in arguments.which)]
+        rows = [row for row in rows if any(row.id.startswith(item) for item in arguments.which)]
         if not rows:
             raise UsageError(f"no such row: {', '.join(arguments.which)}", next="zinc-rt assumptions --all")
     rows.sort(key=lambda row: -len(leaning.on(leans, row.id)))
@@ -118,7 +118,7 @@ def value_of(row: Fact) -> Any:
 
     if row.kind == "chip":
         _, chip, field = row.id.split("/")
-        return {key: _plain(getattr(each, field)) for key, each in CHIPS.items() if chip in ("*", key)}
+        return {key: _plain(getattr(item, field)) for key, item in CHIPS.items() if chip in ("*", key)}
     if row.code:
         module, _, name = row.code.partition(":")
         return getattr(import_module(module), name)
@@ -275,7 +275,7 @@ def _record(reports: Sequence[str]) -> int:
 
     if not reports:
         raise UsageError("--record needs reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
-    dependencies = leaning.of_reports([Path(each) for each in reports])
+    dependencies = leaning.of_reports([Path(report) for report in reports])
     leaning.save(dependencies)
     terminal.show(f"{leaning.FILE}: {len(dependencies)} results")
     return 0

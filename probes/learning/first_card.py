@@ -110,9 +110,9 @@ def page() -> str:
 
 def _by_version(row: Fact) -> str:
     words = {True: "yes", False: "no"}
-    values = {each: row.versions[each] for each in VERSIONS if each in row.versions}
+    values = {version: row.versions[version] for version in VERSIONS if version in row.versions}
     return "; ".join(
-        f"{each}: {words[value] if isinstance(value, bool) else value}" for each, value in values.items()
+        f"{item}: {words[value] if isinstance(value, bool) else value}" for item, value in values.items()
     )
 
 

@@ -89,10 +89,10 @@ def counter(c: ProbeContext) -> Outcome:
 
     rates = []
     for _ in range(5):
-        first, began = stamp()
+        first, start = stamp()
         time.sleep(RATE_SECONDS)
         second, ended = stamp()
-        rates.append((second - first) / (ended - began))
+        rates.append((second - first) / (ended - start))
     hz = sorted(rates)[2]
     about = c.render.device()["gpu_counter_freq"] * 1000
     return fact(
@@ -128,7 +128,7 @@ def initial_registers(c: ProbeContext) -> Outcome:
         if not part.any():
             return "zero"
         if (part == part[0]).all():
-            return [hex(int(each)) for each in part[0]]
+            return [hex(int(item)) for item in part[0]]
         return "differ between waves"
 
     value = {"s2_to_s31": words(2, 30), "vcc": words(32, 2), "m0": words(34, 1), "v1_to_v31": words(65, 31)}
@@ -281,13 +281,13 @@ def dims_with_start(c: ProbeContext) -> Outcome:
 def protected_fence(c: ProbeContext) -> Outcome:
     queue, gpu = c.queue(), c.userq
     fence, memory = spin(c, queue)
-    done = gpu.syncobj("after a running wave")
-    gpu.signal(queue.kmd_queue, [done])
-    early = done.wait(HELD_SECONDS)
+    syncobj = gpu.syncobj("after a running wave")
+    gpu.signal(queue.kmd_queue, [syncobj])
+    early = syncobj.wait(HELD_SECONDS)
     memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
-    check(done.wait(SPREAD_SECONDS), "no-signal", "PROTECTED_FENCE_SIGNAL has no effect")
-    done.destroy()
+    check(syncobj.wait(SPREAD_SECONDS), "no-signal", "PROTECTED_FENCE_SIGNAL has no effect")
+    syncobj.destroy()
     return fact(
         "at once" if early else "waits", f"its syncobj {HELD_SECONDS:g} s after it, while a wave is still running"
     )
@@ -338,7 +338,7 @@ def wmma_f16_order(c: ProbeContext) -> Outcome:
     how = "which of two products is rounded away, for every pair of positions"
     if sorted(ranks) == list(range(count)):
         order = sorted(range(count), key=ranks.__getitem__)
-        return fact([list(WMMA_PLACES[each]) for each in order], how)
+        return fact([list(WMMA_PLACES[item]) for item in order], how)
     steps = [WMMA_STEPS.index((group, register & 2)) for group, register, _ in WMMA_PLACES]
     same = np.equal.outer(steps, steps) & ~np.eye(count, dtype=bool)
     in_steps = ranks == [4 * step for step in steps] and (negative[same] == np.float32(-1)).all()
@@ -353,19 +353,19 @@ def _left_of_small(bench: ShaderBench, small: np.float16) -> np.ndarray:
     count = len(WMMA_PLACES)
     a = np.full((count, 32, 8), SMALL, np.float16)
     b = np.zeros((count, 32, 8), np.float16)
-    for p, place in enumerate(WMMA_PLACES):
+    for p, wmma_place in enumerate(WMMA_PLACES):
         for row in range(16):
-            _put(a[p], row, place, BIG)
+            _put(a[p], row, wmma_place, BIG)
         for n, other in enumerate(WMMA_PLACES):
             _put(b[p], n, other, small)
-            _put(b[p], n, place, BIG)
+            _put(b[p], n, wmma_place, BIG)
     start = np.full((count, 32, 8), -(2.0**24), np.float32)
     memories = [
-        result(bench, each.nbytes, name) for name, each in (("a", a), ("b", b), ("c", start), ("out", start))
+        result(bench, item.nbytes, name) for name, item in (("a", a), ("b", b), ("c", start), ("out", start))
     ]
     contents: list[np.ndarray] = [a, b, start]
-    for memory, each in zip(memories, contents, strict=False):
-        memory.put(0, each.tobytes())
+    for memory, content in zip(memories, contents, strict=False):
+        memory.put(0, content.tobytes())
     bench.run(bench.load("wmma"), memories, groups=(count, 1, 1))
     got = np.frombuffer(memories[3].read(0, start.nbytes), np.float32).reshape(count, 2, 16, 8)
     left = np.zeros((count, count), np.float32)
@@ -389,9 +389,9 @@ def _put(matrix_: np.ndarray, row: int, place: tuple[int, int, int], value: np.f
 def function_bits(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     inputs = sample()
-    given, out = result(bench, inputs.nbytes, "in"), result(bench, 32 * len(inputs))
-    given.put(0, inputs.tobytes())
-    bench.run(bench.load("functions"), [given, out], groups=(len(inputs) // 32, 1, 1))
+    argument, out = result(bench, inputs.nbytes, "in"), result(bench, 32 * len(inputs))
+    argument.put(0, inputs.tobytes())
+    bench.run(bench.load("functions"), [argument, out], groups=(len(inputs) // 32, 1, 1))
     table = np.frombuffer(out.read(0, 32 * len(inputs)), np.uint32).reshape(-1, 8)
     value = {name: distances(name, inputs, table[:, index].copy()) for index, name in enumerate(FUNCTIONS)}
     digest = hashlib.sha256(inputs.tobytes()).hexdigest()

@@ -26,7 +26,7 @@ def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect]
     pass."""
     blamed = {name for name, suspect in suspects.items() if suspect.reset}
     shown = {tier: judge(report.results, tier, blamed) for tier in (T1, T2)}
-    if not any(each is not None for each in shown.values()):
+    if not any(item is not None for item in shown.values()):
         return []
     ended = run_apart(partial(identify, str(device.get("render_path", ""))), 20.0)
     if not isinstance(ended.value, checked.Setup):

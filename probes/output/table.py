@@ -80,7 +80,7 @@ def story(result: Result) -> str:
     log = bad.get("kernel_log", ())
     if len(log) > _SHOWN_LOG_LINES:
         lines.append(f"  kernel    ({len(log) - _SHOWN_LOG_LINES} lines before these are in --json and --bundle)")
-    lines += [f"  kernel    {each}" for each in log[-_SHOWN_LOG_LINES:]]
+    lines += [f"  kernel    {item}" for item in log[-_SHOWN_LOG_LINES:]]
     lines += [f"  cause     {result.cause}"] if result.cause else []
     lines += [f"  advice    {result.advice}"] if result.advice else []
     lines += [f"  known     {row}" for row in bad.get("known", ())]
@@ -91,7 +91,7 @@ def story(result: Result) -> str:
 def verdict(report: Report, *, strict: bool) -> str:
     overall = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(overall["counts"].items()))
-    leans = dependency_suffix([each["id"] for each in report.details.get("assumptions", ())])
+    leans = dependency_suffix([assumption["id"] for assumption in report.details.get("assumptions", ())])
     notes = f"{simulated_note(report)}{leans}"
     return f"{overall['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{notes}"
 

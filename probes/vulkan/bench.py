@@ -121,8 +121,8 @@ class VulkanBench:
         """Record one dispatch of a probe's kernel. Arguments as in KERNARG: memory, then numbers."""
         pipelines, _ = self.pipelines.get([(kernel, ())])
         packed = b"".join(
-            struct.pack("<I", each) if isinstance(each, int) else struct.pack("<Q", each.gpu_va)
-            for each in arguments
+            struct.pack("<I", argument) if isinstance(argument, int) else struct.pack("<Q", argument.gpu_va)
+            for argument in arguments
         )
         kernarg = self.of(np.frombuffer(packed, np.uint32), f"arguments of {kernel}")
         run: VulkanCommand
@@ -135,9 +135,9 @@ class VulkanBench:
 
     def run(self, commands: Iterable[VulkanCommand], seconds: float = SECONDS) -> float:
         """Return the seconds from submission to end. Raises DeadlineMissed."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         self.streams.run_once("probe", commands, self._stream).wait(seconds)
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start
         for block in self.memory.blocks:
             self.memory.invalidate(block, 0, block.size_bytes)
         return took
@@ -148,18 +148,18 @@ class VulkanBench:
         timeline = ProbeTimeline(self.device)
         took = []
         for value in range(1, runs + 2):
-            began = time.perf_counter()
+            start = time.perf_counter()
             timeline.submit(value, commands=buffer)
             if not timeline.wait(value, SECONDS):
                 self.abandon()
                 raise DeadlineMissed(f"{self.device.physical.name}: a submission did not end within {SECONDS:g} s")
-            took.append(time.perf_counter() - began)
+            took.append(time.perf_counter() - start)
         timeline.close()
         self.pool.free(buffer)
         return median(took[1:])
 
-    def _hang(self, timeline: Any, value: int, why: str, executable: Any) -> DeadlineMissed:
-        return hang(self.device, timeline, value, why, executable, lost=why == LOST)
+    def _hang(self, timeline: Any, value: int, reason: str, executable: Any) -> DeadlineMissed:
+        return hang(self.device, timeline, value, reason, executable, lost=reason == LOST)
 
     def __enter__(self) -> Self:
         return self

@@ -87,8 +87,8 @@ def execute(arguments: argparse.Namespace) -> int:
     journal = Journal(state_folder() / "vulkan-test.journal" if arguments.may_hang else None, plan.spec.option)
     runner = VulkanProbeRunner(plan, chosen, journal, command=COMMAND)
     show("")
-    with ExitStack() as alone:
-        stage = alone.enter_context(stages())
+    with ExitStack() as stack:
+        stage = stack.enter_context(stages())
         for result in runner.run(stage.say):
             stage.clear()
             report.results.append(result)
@@ -123,10 +123,10 @@ def _device(which: str) -> PhysicalDevice:
     named, part = devices.parse_device(which)
     if which == "sim" or (named is not None and named.tier != VULKAN):
         raise UsageError(f"--device {which}: no such Vulkan device", next="zinc-rt devices lists them")
-    device, why, next_ = _requested_device()
+    device, reason, next_ = _requested_device()
     if not device:
         kind = UnsupportedError if named is not None else NothingRan
-        raise kind(why, next=next_)
+        raise kind(reason, next=next_)
     return pick(device, which if which in ("hw", "cpu") else part)
 
 

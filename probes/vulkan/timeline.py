@@ -29,7 +29,7 @@ class ProbeTimeline:
             "signalSemaphoreValueCount": 1,
             "pSignalSemaphoreValues": ctypes.c_uint64(value),
             "waitSemaphoreValueCount": len(waits),
-            "pWaitSemaphoreValues": (ctypes.c_uint64 * 1)(*(each for _, each in waits)),
+            "pWaitSemaphoreValues": (ctypes.c_uint64 * 1)(*(item for _, item in waits)),
         }
         info = api.struct(
             "VkSubmitInfo",
@@ -38,7 +38,7 @@ class ProbeTimeline:
             signalSemaphoreCount=1,
             pSignalSemaphores=self.handle,
             waitSemaphoreCount=len(waits),
-            pWaitSemaphores=(ctypes.c_uint64 * 1)(*(each.handle.value for each, _ in waits)),
+            pWaitSemaphores=(ctypes.c_uint64 * 1)(*(item.handle.value for item, _ in waits)),
             pWaitDstStageMask=ctypes.c_uint32(api.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT),
         )
         chain = api.chain(info, api.struct("VkTimelineSemaphoreSubmitInfo", **values))

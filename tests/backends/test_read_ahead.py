@@ -70,12 +70,12 @@ def test_partially_read_tensors_are_not_prefetched(
     gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, _ = groups_of(*built)
-    asked = [item for group in groups for item in group.ranges]
+    items = [item for group in groups for item in group.ranges]
 
     def covered(name: str) -> bool:
         data = gguf.tensors[name].data
         low, high = data.ctypes.data, data.ctypes.data + data.nbytes
-        return any(item.address <= low and high <= item.address + item.size_bytes for item in asked)
+        return any(item.address <= low and high <= item.address + item.size_bytes for item in items)
 
     assert covered("blk.0.attn_q.weight") and covered("blk.1.attn_output.weight") and covered("output.weight")
     assert not covered("token_embd.weight")

@@ -383,15 +383,15 @@ def test_hung_card_is_recovered_or_its_stages_are_skipped_with_the_reason(
     card, hung = nightly.folder / "card.sh", nightly.folder / "hung"
     card.write_text(f"grep -q second {nightly.count} && test ! -e {hung} && echo no fence && exit 1\nexit 0\n")
     command = ["--recover", f"touch {hung}" if recovers else "true"] if recovers is not None else []
-    code, said = nightly.run("pass", "pass", "pass", card=str(card), extra=("--device", "hw", *command))
-    assert code == 1 and "the card does not answer after stage second: exit 1: no fence" in said
+    code, output = nightly.run("pass", "pass", "pass", card=str(card), extra=("--device", "hw", *command))
+    assert code == 1 and "the card does not answer after stage second: exit 1: no fence" in output
     rows = nightly.summary()["stages"]
     assert isinstance(rows, list) and [row["status"] for row in rows[:2]] == ["PASS", "FAIL"]
     if recovers:
-        assert rows[2]["status"] == "PASS" and "recovered with `touch" in said
+        assert rows[2]["status"] == "PASS" and "recovered with `touch" in output
     else:
         assert nightly.ran == ["first", "second"] and "the card does not answer" in rows[2]["why_not"]
-        assert ("did not recover with `true`" if recovers is False else "no --recover command is set") in said
+        assert ("did not recover with `true`" if recovers is False else "no --recover command is set") in output
 
 
 def test_required_stage_may_not_be_skipped(nightly: Nightly) -> None:
@@ -399,8 +399,8 @@ def test_required_stage_may_not_be_skipped(nightly: Nightly) -> None:
     expected["stages"]["second"]["required"] = False
     nightly.expected.write_text(yaml.safe_dump(expected))
     assert nightly.run("pass", "absent", "pass")[0] == 0
-    code, said = nightly.run("pass", "absent", "pass", extra=("--require", "second"))
-    assert code == 1 and "zinc-rt second is not built" in said
+    code, output = nightly.run("pass", "absent", "pass", extra=("--require", "second"))
+    assert code == 1 and "zinc-rt second is not built" in output
 
 
 def test_workflow_runs_existing_commands() -> None:

@@ -63,10 +63,10 @@ def module(name: str) -> ModuleType:
 
 def git(folder: Path, *words: str) -> str:
     identity = ("-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false")
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def repository(folder: Path, *subjects: str) -> list[str]:
@@ -182,8 +182,8 @@ def test_store_that_was_edited_is_refused(runner: Runner, how: str, capsys: pyte
     shutil.rmtree(runner.out)
     capsys.readouterr()
     assert runner.step("restore") == 1
-    said = capsys.readouterr().err
-    assert "the stored history of sim" in said and "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert "the stored history of sim" in errors and "Traceback" not in errors
     assert not (runner.out / "history-sim.jsonl").exists()
 
 
@@ -268,8 +268,8 @@ def test_one_issue_is_opened_updated_and_closed(tmp_path: Path, gh: Path) -> Non
         (finished(tmp_path, passed=False, ended="", unexpected=texts[:1]), commits[2]),
         (finished(tmp_path, passed=True, ended=""), commits[2]),
     ]
-    done = [update(regression(night, commits[0], bad), "o/r", tmp_path / "repo") for night, bad in nights]
-    assert done == ["no issue is open", "opened https://github.com/o/r/issues/7", "updated #7", "closed #7"]
+    updates = [update(regression(night, commits[0], bad), "o/r", tmp_path / "repo") for night, bad in nights]
+    assert updates == ["no issue is open", "opened https://github.com/o/r/issues/7", "updated #7", "closed #7"]
     text = (gh / "transcript").read_text()
     for number, commit in enumerate(commits):
         for length in (40, 12, 7):
@@ -317,8 +317,8 @@ def test_untestable_commits_are_skipped_and_named_where_they_hide_the_answer() -
     bisect = module("nightly_bisect").bisect
     commits = [f"{number:040d}" for number in range(1, 6)]
     outcomes = {1: True, 2: None, 3: False, 4: False, 5: False}
-    found, reason = bisect(commits, lambda commit: outcomes[int(commit)], float("inf"))
-    assert found == "" and "the others cannot be tested" in reason and commits[1][:12] in reason
+    result, reason = bisect(commits, lambda commit: outcomes[int(commit)], float("inf"))
+    assert result == "" and "the others cannot be tested" in reason and commits[1][:12] in reason
     assert (
         bisect(commits, lambda commit: None if int(commit) == 3 else int(commit) < 5, float("inf"))[0]
         == commits[4]
@@ -414,8 +414,10 @@ def test_job_is_run_as_the_workflow_says(
     }
     (tmp_path / "w.yml").write_text(yaml.safe_dump(content))
     assert workflow.main(["w", "one", "--set", "vars.A=a", "--set", "matrix.chip=gfx1201"]) == 1
-    said = capfd.readouterr().out
-    assert "first a other gfx1201" in said and "always" in said and "after" in said and "\nnever" not in said
-    assert "FAILED  exit 3: exit 3" in said and "gone does not exist" in said
+    output = capfd.readouterr().out
+    assert (
+        "first a other gfx1201" in output and "always" in output and "after" in output and "\nnever" not in output
+    )
+    assert "FAILED  exit 3: exit 3" in output and "gone does not exist" in output
     assert workflow.main(["w", "two"]) == 2 and workflow.main(["w", "three"]) == 2
     assert workflow.main(["w", "one", "--set", "A"]) == 2

@@ -31,42 +31,42 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=8, metavar="N", help="of each kind and kernel, at most (8)")
     parser.add_argument("--runs", type=int, default=2, metavar="N", help="mutants of a kernel that are run (2)")
     parser.add_argument("--json", metavar="FILE", help="every verdict")
-    given = parser.parse_args()
+    args = parser.parse_args()
     if not made.compilers():
         print("no compiler: neither clang-19 with ld.lld-19 nor the extra asm (ziglang) is installed")
         return 77
-    chosen = [each for each in made.spread(given.each) if not given.names or each.name in given.names]
+    chosen = [variant for variant in made.spread(args.each) if not args.names or variant.name in args.names]
     start = time.monotonic()
-    kernels, found = [], []
+    kernels, result = [], []
     for number, variant in enumerate(chosen):
         kernel = judge_kernel(variant)
         kernels.append(kernel)
         _tell_kernel(kernel)
-        if kernel.clean and number % given.each == 0:
-            found += list(judge_mutants(variant, given.mutants, runs=given.runs))
-    for each in found:
-        if each.outcome == "missed":
-            print(f"missed  {each.variant.key} {each.mutant.kind}: {each.mutant.what}")
-    _show(kernels, found)
-    if given.json:
-        Path(given.json).write_text(json.dumps(_details(kernels, found), indent=1))
-    return _verdict(kernels, found, time.monotonic() - start)
+        if kernel.clean and number % args.each == 0:
+            result += list(judge_mutants(variant, args.mutants, runs=args.runs))
+    for item in result:
+        if item.outcome == "missed":
+            print(f"missed  {item.variant.key} {item.mutant.kind}: {item.mutant.what}")
+    _show(kernels, result)
+    if args.json:
+        Path(args.json).write_text(json.dumps(_details(kernels, result), indent=1))
+    return _verdict(kernels, result, time.monotonic() - start)
 
 
 def _tell_kernel(kernel: KernelVerdict) -> None:
-    said = [*kernel.lint, *kernel.ran.findings, *kernel.ran.wrong, *filter(None, [kernel.ran.stopped])]
-    for words in said[:3]:
+    output = [*kernel.lint, *kernel.ran.findings, *kernel.ran.wrong, *filter(None, [kernel.ran.stopped])]
+    for words in output[:3]:
         print(f"false   {kernel.variant.key}: {words}", flush=True)
 
 
-def _show(kernels: list[KernelVerdict], found: list[MutantVerdict]) -> None:
+def _show(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> None:
     rows: dict[tuple[str, str, int], list[bool]] = {}
-    for each in kernels:
-        key = (each.variant.compiler.name, f"O{each.variant.level}", each.variant.wave)
-        rows.setdefault(key, []).append(each.clean)
+    for kernel in kernels:
+        key = (kernel.variant.compiler.name, f"O{kernel.variant.level}", kernel.variant.wave)
+        rows.setdefault(key, []).append(kernel.clean)
     table = [[*key, len(clean), len(clean) - sum(clean)] for key, clean in sorted(rows.items())]
     _table(("compiler", "level", "wave", "kernels", "not clean"), table)
-    counts = Counter((each.mutant.kind, each.outcome) for each in found)
+    counts = Counter((verdict.mutant.kind, verdict.outcome) for verdict in verdicts)
     kinds = sorted({kind for kind, _ in counts})
     lines = [[kind, *(counts[kind, outcome] for outcome in OUTCOMES)] for kind in kinds]
     _table(("mutant without", *OUTCOMES), lines)
@@ -74,31 +74,37 @@ def _show(kernels: list[KernelVerdict], found: list[MutantVerdict]) -> None:
 
 def _table(head: tuple[str, ...], rows: list[list[Any]]) -> None:
     for row in [list(head), *rows]:
-        print("  ".join(f"{cell!s:<{max(len(head[at]), 14 * (at == 0))}}" for at, cell in enumerate(row)).rstrip())
+        print(
+            "  ".join(
+                f"{cell!s:<{max(len(head[index]), 14 * (index == 0))}}" for index, cell in enumerate(row)
+            ).rstrip()
+        )
     print()
 
 
-def _details(kernels: list[KernelVerdict], found: list[MutantVerdict]) -> dict[str, Any]:
+def _details(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> dict[str, Any]:
     return {
         "kernels": [
-            {"key": each.variant.key, "lint": each.lint, "findings": each.ran.findings, "wrong": each.ran.wrong}
-            for each in kernels
+            {"key": kernel.variant.key, "lint": kernel.lint, "findings": kernel.ran.findings,
+             "wrong": kernel.ran.wrong}
+            for kernel in kernels
         ],
         "mutants": [
-            {"key": each.variant.key, "kind": each.mutant.kind, "what": each.mutant.what, "outcome": each.outcome,
-             "words": each.words}
-            for each in found
+            {"key": verdict.variant.key, "kind": verdict.mutant.kind, "what": verdict.mutant.what,
+             "outcome": verdict.outcome,
+             "words": verdict.words}
+            for verdict in verdicts
         ],
     }  # fmt: skip
 
 
-def _verdict(kernels: list[KernelVerdict], found: list[MutantVerdict], seconds: float) -> int:
-    unclean = sum(not each.clean for each in kernels)
-    decided = sum(each.outcome != "missed" for each in found)
-    passed = not unclean and decided >= ENOUGH * len(found)
+def _verdict(kernels: list[KernelVerdict], verdicts: list[MutantVerdict], seconds: float) -> int:
+    unclean = sum(not kernel.clean for kernel in kernels)
+    detected = sum(verdict.outcome != "missed" for verdict in verdicts)
+    passed = not unclean and detected >= ENOUGH * len(verdicts)
     print(
-        f"{'PASS' if passed else 'FAIL'}  {len(kernels)} kernels, {unclean} not clean; {decided} of {len(found)} "
-        f"mutants found or equivalent; {seconds:.0f} s"
+        f"{'PASS' if passed else 'FAIL'}  {len(kernels)} kernels, {unclean} not clean; {detected} of "
+        f"{len(verdicts)} mutants found or equivalent; {seconds:.0f} s"
     )
     return 0 if passed else 1
 

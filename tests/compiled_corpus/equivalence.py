@@ -28,37 +28,41 @@ SYSTEM = 3  # SCOPE_SYS
 CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv")
 
 
-def equivalent(one: Binary, mutant: Mutant, threads: int) -> str:
+def equivalent(binary: Binary, mutant: Mutant, threads: int) -> str:
     """The proof in words; "" where there is none. `threads`: of a workgroup."""
-    one_wave = threads <= one.kernel.wave
-    subject = _program(one, mutant.changed)
-    at = mutant.function.section.address + mutant.pc
-    original = _program(one, {}).at.get(at)
+    one_wave = threads <= binary.kernel.wave
+    subject = _program(binary, mutant.changed)
+    offset = mutant.function.section.address + mutant.pc
+    original = _program(binary, {}).at.get(offset)
     if mutant.kind == "lds":
         return ""
     if original is None:
         return "no path of the kernel leads there"
     if mutant.kind == "wait":
-        before = {finding.pc for finding in _early(_program(one, {}))}
+        before = {finding.pc for finding in _early(_program(binary, {}))}
         if any(finding.pc not in before for finding in _early(subject)):
             return ""
-        return _wait(subject, original, at, one_wave)
+        return _wait(subject, original, offset, one_wave)
     if mutant.kind == "barrier" and one_wave:
         return "a workgroup is one wave"
     if mutant.kind == "cache":
-        return _cache(subject, original, at, one, one_wave)
-    if mutant.kind == "initialisation" and not _read_behind(_program(one, {}), original, at):
+        return _cache(subject, original, offset, binary, one_wave)
+    if mutant.kind == "initialisation" and not _read_behind(_program(binary, {}), original, offset):
         return "nothing reads it"
     return ""
 
 
-def _program(one: Binary, changed: dict[int, bytes]) -> Subject:
+def _program(binary: Binary, changed: dict[int, bytes]) -> Subject:
     """The kernel with all that it calls."""
-    target = target_of("gfx1201", one.kernel.wave)
-    flow = control_flow(patched(one.image.image, changed), target, one.kernel.entry_at, running=True)
-    at = dict(flow.instructions())
+    target = target_of("gfx1201", binary.kernel.wave)
+    flow = control_flow(patched(binary.image.image, changed), target, binary.kernel.entry_at, running=True)
+    index = dict(flow.instructions())
     return Subject(
-        flow, tuple(order(flow)), {pc: effects(instruction, target) for pc, instruction in at.items()}, at, target
+        flow,
+        tuple(order(flow)),
+        {pc: effects(instruction, target) for pc, instruction in index.items()},
+        index,
+        target,
     )
 
 
@@ -66,20 +70,20 @@ def _early(subject: Subject) -> list[LintFinding]:
     return [*check_waits(subject), *check_sgpr_reads(subject)]
 
 
-def _wait(subject: Subject, original: Instruction, at: int, one_wave: bool) -> str:
-    left = dict(waited(subject.at[at])) if at in subject.at else {}
+def _wait(subject: Subject, original: Instruction, index: int, one_wave: bool) -> str:
+    left = dict(waited(subject.at[index])) if index in subject.at else {}
     gone = {counter: count for counter, count in waited(original) if left.get(counter, MOST) > count}
     if not gone:
         return "no scalar register is written, and read early, behind a vector instruction's read"
-    state = _pending_before(subject, at)
+    state = _pending_before(subject, index)
     waiting = {
         counter: [pc for pc, behind in state[counter].items() if behind >= count or counter == KM]
         for counter, count in gone.items()
     }
-    public = {counter: any(_public(subject.at[pc]) for pc in found) for counter, found in waiting.items()}
+    public = {counter: any(_public(subject.at[pc]) for pc in result) for counter, result in waiting.items()}
     if not any(waiting.values()):
         return "nothing is outstanding there"
-    if any(found and _noticed(subject, at, counter, one_wave) for counter, found in public.items()):
+    if any(result and _noticed(subject, index, counter, one_wave) for counter, result in public.items()):
         return ""
     return "every result waits elsewhere, and nobody notices in between"
 
@@ -89,15 +93,17 @@ def _public(instruction: Instruction) -> bool:
     return instruction.encoding != "SCRATCH" and instruction.mnemonic != "global_inv"
 
 
-def _pending_before(subject: Subject, at: int) -> dict[str, dict[int, int]]:
-    counts = {pc: found for pc, each in subject.at.items() if (found := counted(each, subject.effects[pc]))}
-    settles = {pc: found for pc, each in subject.at.items() if (found := waited(each))}
+def _pending_before(subject: Subject, index: int) -> dict[str, dict[int, int]]:
+    counts = {pc: result for pc, item in subject.at.items() if (result := counted(item, subject.effects[pc]))}
+    settles = {pc: result for pc, item in subject.at.items() if (result := waited(item))}
     start, block = next(
-        (start, block) for start, block in subject.flow.blocks.items() if at in dict(block.instructions)
+        (start, block) for start, block in subject.flow.blocks.items() if index in dict(block.instructions)
     )
-    state = {name: dict(found) for name, found in pending_at_blocks(subject, counts, settles, True)[start].items()}
+    state = {
+        name: dict(result) for name, result in pending_at_blocks(subject, counts, settles, True)[start].items()
+    }
     for pc, _ in block.instructions:
-        if pc == at:
+        if pc == index:
             break
         if pc in settles:
             settle(state, settles[pc])
@@ -106,10 +112,10 @@ def _pending_before(subject: Subject, at: int) -> dict[str, dict[int, int]]:
     return state
 
 
-def _noticed(subject: Subject, at: int, counter: str, one_wave: bool) -> bool:
-    """Whether a path from `at` leads, before a wait settles `counter`, to where others may notice."""
+def _noticed(subject: Subject, index: int, counter: str, one_wave: bool) -> bool:
+    """Whether a path from `index` leads, before a wait settles `counter`, to where others may notice."""
     seen: set[tuple[int, int]] = set()
-    todo = [(pc, 0) for pc in _following(subject, at)]
+    todo = [(pc, 0) for pc in _following(subject, index)]
     while todo:
         pc, behind = todo.pop()
         if (pc, behind) in seen:
@@ -143,20 +149,20 @@ def _scope(instruction: Instruction) -> int:
     return instruction.words[1] >> 18 & 3
 
 
-def _following(subject: Subject, at: int) -> Iterator[int]:
+def _following(subject: Subject, position: int) -> Iterator[int]:
     for block in subject.flow.blocks.values():
         pcs = [pc for pc, _ in block.instructions]
-        if at in pcs:
-            place = pcs.index(at)
-            if place + 1 < len(pcs):
-                yield pcs[place + 1]
+        if position in pcs:
+            index = pcs.index(position)
+            if index + 1 < len(pcs):
+                yield pcs[index + 1]
             else:
                 yield from (to for to in block.successors if subject.flow.blocks[to].instructions)
 
 
-def _reachable(subject: Subject, at: int) -> set[int]:
+def _reachable(subject: Subject, index: int) -> set[int]:
     seen: set[int] = set()
-    todo = list(_following(subject, at))
+    todo = list(_following(subject, index))
     while todo:
         pc = todo.pop()
         if pc not in seen:
@@ -165,25 +171,25 @@ def _reachable(subject: Subject, at: int) -> set[int]:
     return seen
 
 
-def _cache(subject: Subject, original: Instruction, at: int, one: Binary, one_wave: bool) -> str:
+def _cache(subject: Subject, original: Instruction, index: int, binary: Binary, one_wave: bool) -> str:
     scope = _scope(original)
     if original.mnemonic == "global_wb":
         return "no cache below L2 holds what is written" if scope < SYSTEM else ""
     if one_wave and scope <= 1:
         return "a workgroup is one wave"
-    pointers = next(each for each in one.functions if each.kernel).limits.pointers
+    pointers = next(function for function in binary.functions if function.kernel).limits.pointers
     if pointers is None:
         return ""
     origins = Origins(subject, pointers)
     loads = {
         pc
-        for pc in _reachable(subject, at)
+        for pc in _reachable(subject, index)
         if subject.at[pc].row.unit == "load" and subject.at[pc].encoding in ("GLOBAL", "FLAT", "VBUFFER")
     }
     if not {pc for pc in loads if _scope(subject.at[pc]) < scope}:
         return "nothing is read through the cache behind it"
     stores = {
-        pc for pc, each in subject.at.items() if each.row.pipe == "vmem" and each.row.unit in ("store", "atomic")
+        pc for pc, item in subject.at.items() if item.row.pipe == "vmem" and item.row.unit in ("store", "atomic")
     }
     stores = {pc for pc in stores if subject.at[pc].encoding != "SCRATCH"}
     read, written = (frozenset().union(*map(origins.of, pcs)) for pcs in (loads, stores))
@@ -192,6 +198,6 @@ def _cache(subject: Subject, original: Instruction, at: int, one: Binary, one_wa
     return "nothing that the kernel writes is read behind it"
 
 
-def _read_behind(subject: Subject, original: Instruction, at: int) -> bool:
+def _read_behind(subject: Subject, original: Instruction, index: int) -> bool:
     written = effects(original, subject.target).writes
-    return any(subject.effects[pc].reads & written for pc in _reachable(subject, at))
+    return any(subject.effects[pc].reads & written for pc in _reachable(subject, index))

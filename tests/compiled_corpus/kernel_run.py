@@ -54,28 +54,28 @@ def binary(path: Path) -> Binary:
     return Binary(image, kernel, tuple(read_kernels(argparse.Namespace(files=[str(path)], **none))))
 
 
-def linted(one: Binary, changed: Mapping[int, bytes] | None = None) -> list[tuple[str, LintFinding]]:
+def linted(binary: Binary, changed: Mapping[int, bytes] | None = None) -> list[tuple[str, LintFinding]]:
     """(function, finding) of the code, with these bytes of the image replaced."""
-    found = []
-    for function in one.functions:
+    result = []
+    for function in binary.functions:
         section = function.section
         code = patched(section.code, changed or {}, section.address)
-        for each in lint(code, function.target, function.limits, entry=function.entry, kernel=function.kernel):
-            if not is_remark(each.rule, function.compiler):
-                found.append((function.name, each))
-    return found
+        for item in lint(code, function.target, function.limits, entry=function.entry, kernel=function.kernel):
+            if not is_remark(item.rule, function.compiler):
+                result.append((function.name, item))
+    return result
 
 
 def patched(code: bytes, changed: Mapping[int, bytes], address: int = 0) -> bytes:
-    made = bytearray(code)
-    for at, content in changed.items():
-        if 0 <= at - address < len(made):
-            made[at - address : at - address + len(content)] = content
-    return bytes(made)
+    result = bytearray(code)
+    for index, content in changed.items():
+        if 0 <= index - address < len(result):
+            result[index - address : index - address + len(content)] = content
+    return bytes(result)
 
 
 def run(
-    one: Binary,
+    binary: Binary,
     job: Job,
     *,
     changed: Mapping[int, bytes] | None = None,
@@ -84,12 +84,12 @@ def run(
 ) -> Ran:
     """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS.
     `trace`: which wave's `steps` are wanted."""
-    kernel = one.kernel
+    kernel = binary.kernel
     device = EngineDevice(level="full", fuel=FUEL, trace=trace)
     buffers: dict[str, int] = {}
     values: dict[str, Value] = {}
-    for place, argument in enumerate(job.args):
-        name = f"argument {place}"
+    for location, argument in enumerate(job.args):
+        name = f"argument {location}"
         if isinstance(argument, Linked):
             buffers[name] = argument.place(device.place)
         elif isinstance(argument, np.ndarray):
@@ -100,7 +100,7 @@ def run(
         values[name] = LaunchBuffer(np.zeros(0, np.uint8))
     shape = LaunchShape(_triple(job.groups), _triple(job.threads), 1)
     named = kernel.shown
-    matched = match(kernel, {(each.name or key): values[key] for each, key in zip(named, values, strict=True)})
+    matched = match(kernel, {(item.name or key): values[key] for item, key in zip(named, values, strict=True)})
     addresses = {name: buffers[key] for (_, name, _), key in zip(matched, values, strict=True) if key in buffers}
     segment, group_bytes = pack(kernel, matched, addresses, shape)
     block = np.frombuffer(segment + bytes(-len(segment) % 8), np.uint8).copy()
@@ -109,8 +109,8 @@ def run(
     user = _user_data(kernel, kernarg_va, device.place(packet, "dispatch packet", write=False))
     ran = Ran()
     try:
-        told = device.run(
-            patched(one.image.image, changed or {}),
+        message = device.run(
+            patched(binary.image.image, changed or {}),
             entry=kernel.entry_at,
             groups=shape.grid,
             threads=shape.block,
@@ -122,7 +122,7 @@ def run(
             mode=kernel.rsrc1 >> 12 & 0xFF,
             name=kernel.name,
         )
-        ran.findings = [f"{each.rule}: {each.sentence}" for each in told]
+        ran.findings = [f"{item.rule}: {item.sentence}" for item in message]
     except Fault as fault:
         ran.stopped = str(fault)
     except ZincError as error:
@@ -135,11 +135,11 @@ def run(
 def _user_data(kernel: CodeKernel, kernarg_va: int, packet_va: int) -> tuple[int, ...]:
     """User SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
     values = {1: packet_va, 3: kernarg_va, 6: kernel.private_bytes}
-    found: list[int] = []
+    result: list[int] = []
     for bit, words in ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)):
         if kernel.properties >> bit & 1:
-            found += struct.unpack(f"<{words}I", values.get(bit, 0).to_bytes(4 * words, "little"))
-    return tuple(found)
+            result += struct.unpack(f"<{words}I", values.get(bit, 0).to_bytes(4 * words, "little"))
+    return tuple(result)
 
 
 def _triple(sizes: int | Triple) -> Triple:

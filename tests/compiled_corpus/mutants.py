@@ -31,11 +31,11 @@ class Mutant:
     lds_bytes: int | None = None
 
 
-def mutants(one: Binary) -> Iterator[Mutant]:
+def mutants(binary: Binary) -> Iterator[Mutant]:
     """Those of the kernel and of what it calls; a copy of a function that nobody calls has none."""
-    kernel = next(each for each in one.functions if each.kernel)
-    program = control_flow(one.image.image, kernel.target, one.kernel.entry_at, running=True)
-    for function in one.functions:
+    kernel = next(function for function in binary.functions if function.kernel)
+    program = control_flow(binary.image.image, kernel.target, binary.kernel.entry_at, running=True)
+    for function in binary.functions:
         if function.section.address + function.entry not in program.blocks:
             continue
         flow = control_flow(function.section.code, function.target, function.entry)
@@ -44,8 +44,8 @@ def mutants(one: Binary) -> Iterator[Mutant]:
                 content = struct.pack(f"<{len(words)}I", *words)
                 where = function.section.address + pc
                 yield Mutant(kind, f"{pc:#x} {instruction.text}", function, pc, {where: content})
-    if one.kernel.group_bytes:
-        for size in {one.kernel.group_bytes // 2, one.kernel.group_bytes - 4}:
+    if binary.kernel.group_bytes:
+        for size in {binary.kernel.group_bytes // 2, binary.kernel.group_bytes - 4}:
             yield Mutant("lds", f"{size} bytes of LDS", kernel, kernel.entry, {}, lds_bytes=size)
 
 

@@ -78,14 +78,14 @@ def private_sort(rng: Random) -> Job:
 
 def generic_sum(rng: Random) -> Job:
     data = words(rng, 48)
-    found = []
+    result = []
     for i in range(32):
         own = [0] * 4
         for k in range(4):
             own[k ^ (i & 3)] = int(data[i]) + k
         first = [data[:4], data[:4], own][i % 3]
-        found.append(_folded(first) + _folded(data[i & 15 :][:5]) & 0xFFFFFFFF)
-    return Job([np.zeros(32, U32), data], 1, 32, {0: np.array(found, U32)})
+        result.append(_folded(first) + _folded(data[i & 15 :][:5]) & 0xFFFFFFFF)
+    return Job([np.zeros(32, U32), data], 1, 32, {0: np.array(result, U32)})
 
 
 def _folded(values: Array | list[int]) -> int:
@@ -98,10 +98,10 @@ def _folded(values: Array | list[int]) -> int:
 def vectors4(rng: Random) -> Job:
     data, pick = rng.standard_normal((64, 4)).astype(F32), rng.integers(-3, 4, (64, 4)).astype(I32)
     by = rng.standard_normal(4).astype(F32)
-    made = data[:, ::-1] * by + data[:, [0, 0, 1, 1]]
-    made = np.where(pick > 0, made, -data)
-    made[:, 0::2] += made[:, 1::2]
-    return Job([np.zeros((64, 4), F32), data, pick, _vector(by)], 1, 64, {0: made})
+    result = data[:, ::-1] * by + data[:, [0, 0, 1, 1]]
+    result = np.where(pick > 0, result, -data)
+    result[:, 0::2] += result[:, 1::2]
+    return Job([np.zeros((64, 4), F32), data, pick, _vector(by)], 1, 64, {0: result})
 
 
 def _vector(values: Array) -> np.generic:
@@ -203,7 +203,7 @@ def atomics_scopes(rng: Random) -> Job:
         np.bitwise_xor.reduce(data),
     ]
     wide = np.array([int((data.astype(U64) << U64(20)).sum()), int((data & 7).sum())], U64)
-    expected = np.array([int(each) & 0xFFFFFFFF for each in wanted], U32)
+    expected = np.array([int(item) & 0xFFFFFFFF for item in wanted], U32)
     return Job([start, np.zeros(2, U64), data], 2, 64, {0: expected, 1: wide})
 
 

@@ -21,11 +21,11 @@ QUICK_LINT = ("atomics_scopes", "bins", "helpers", "medians", "publish", "group_
 
 
 def chosen(names: tuple[str, ...], count: int) -> list[Variant]:
-    return [each for each in spread(1) if each.name in names] if count < 100 else spread(2)
+    return [variant for variant in spread(1) if variant.name in names] if count < 100 else spread(2)
 
 
 def test_every_source_has_a_case() -> None:
-    assert {each.name for each in spread(1)} <= set(CASES)
+    assert {variant.name for variant in spread(1)} <= set(CASES)
     assert len(spread(2)) >= 100
 
 
@@ -38,10 +38,10 @@ def test_compiled_kernels_are_correct_and_have_no_findings(slow_counts) -> None:
 @pytest.mark.rest
 def test_lint_is_silent_on_compiler_output(slow_counts) -> None:
     for variant in chosen(QUICK_LINT, slow_counts(8, 100)):
-        said = [
-            f"{variant.key} {name}: {found.sentence()}" for name, found in linted(binary(code_object(variant)))
+        texts = [
+            f"{variant.key} {name}: {result.sentence()}" for name, result in linted(binary(code_object(variant)))
         ]
-        assert said == []
+        assert texts == []
 
 
 @pytest.mark.rest
@@ -49,20 +49,20 @@ def test_removed_wait_is_detected_or_has_no_effect(slow_counts) -> None:
     outcomes: Counter[str] = Counter()
     for variant in chosen(("bins", "group_scan"), slow_counts(2, 100)):
         one = binary(code_object(variant))
-        for mutant in (each for each in mutants(one) if each.kind == "wait"):
+        for mutant in (mutant for mutant in mutants(one) if mutant.kind == "wait"):
             verdict = decided_without_running(one, variant, mutant)
             outcomes[verdict.outcome if verdict else "missed"] += 1
     assert outcomes["lint"] > 10
     assert outcomes["missed"] <= 0.01 * outcomes.total(), outcomes
 
 
-def _only(found: list[Mutant], text: str) -> list[Mutant]:
-    return [each for each in found if text in each.what]
+def _only(mutants: list[Mutant], text: str) -> list[Mutant]:
+    return [mutant for mutant in mutants if text in mutant.what]
 
 
 def test_barrier_without_wait_for_its_store_is_detected() -> None:
-    (variant,) = [each for each in spread(1) if each.name == "bitonic_sort"]
+    (variant,) = [variant for variant in spread(1) if variant.name == "bitonic_sort"]
     one = binary(code_object(variant))
-    waits = _only([each for each in mutants(one) if each.kind == "wait"], "dscnt")
+    waits = _only([mutant for mutant in mutants(one) if mutant.kind == "wait"], "dscnt")
     assert waits
-    assert any(finding.rule == "barrier-wait" for each in waits for _, finding in linted(one, each.changed))
+    assert any(finding.rule == "barrier-wait" for item in waits for _, finding in linted(one, item.changed))

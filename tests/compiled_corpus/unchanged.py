@@ -24,24 +24,24 @@ from zinc_rt.sim.shader.emit.trace import TracedStep
 MOST_WAVES = 64
 
 
-def unchanged(one: Binary, job: Job, mutant: Mutant, waves: int) -> str:
+def unchanged(binary: Binary, job: Job, mutant: Mutant, waves: int) -> str:
     """The proof in words; "" where there is none."""
     if mutant.kind not in ("initialisation", "bound") or waves > MOST_WAVES:
         return ""
-    at = mutant.function.section.address + mutant.pc
-    traces = [run(one, job, trace=wave).steps for wave in range(waves)]
-    if not any(step.pc == at for steps in traces for step in steps):
+    offset = mutant.function.section.address + mutant.pc
+    traces = [run(binary, job, trace=wave).steps for wave in range(waves)]
+    if not any(step.pc == offset for steps in traces for step in steps):
         return "no wave of the launch comes there"
     if mutant.kind == "bound":
-        return "it cuts off no lane of any wave" if all(_no_lane_less(steps, at) for steps in traces) else ""
-    written = _original(one, mutant)
-    if all(_never_read(one, steps, at, written) for steps in traces):
+        return "it cuts off no lane of any wave" if all(_no_lane_less(steps, offset) for steps in traces) else ""
+    written = _original(binary, mutant)
+    if all(_never_read(binary, steps, offset, written) for steps in traces):
         return "no wave of the launch reads what it writes"
-    value, first = _constant(written), _first_ids(job, one.kernel.wave)
-    kept = [run(one, job, changed=mutant.changed, trace=wave).steps for wave in range(waves)]
+    value, first = _constant(written), _first_ids(job, binary.kernel.wave)
+    kept = [run(binary, job, changed=mutant.changed, trace=wave).steps for wave in range(waves)]
     name = written.operands[0].text
     if value is not None and all(
-        _holds(steps, at, name, value, first[wave % len(first)] if name == "v0" else None)
+        _holds(steps, offset, name, value, first[wave % len(first)] if name == "v0" else None)
         for wave, steps in enumerate(kept)
     ):
         return "its register holds that already, whenever it runs"
@@ -52,24 +52,24 @@ def _lanes(mask: int, wave: int) -> np.ndarray:
     return np.array([mask >> lane & 1 for lane in range(wave)], bool)
 
 
-def _holds(steps: list[TracedStep], at: int, name: str, value: int, held: np.ndarray | None) -> bool:
+def _holds(steps: list[TracedStep], index: int, name: str, value: int, held: np.ndarray | None) -> bool:
     for step in steps:
-        if step.pc == at and (held is None or not (held[_lanes(step.exec, len(held))] == value).all()):
+        if step.pc == index and (held is None or not (held[_lanes(step.exec, len(held))] == value).all()):
             return False
         if step.name == name:
             held = step.values
     return True
 
 
-def _never_read(one: Binary, steps: list[TracedStep], at: int, written: Instruction) -> bool:
+def _never_read(binary: Binary, steps: list[TracedStep], index: int, written: Instruction) -> bool:
     """Lane by lane; an instruction that may read other lanes than EXEC's reads all."""
-    target = target_of("gfx1201", one.kernel.wave)
-    code = dict(control_flow(one.image.image, target, one.kernel.entry_at, running=True).instructions())
+    target = target_of("gfx1201", binary.kernel.wave)
+    code = dict(control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
     register = effects(written, target).writes
     left = 0  # lanes that have its value
     for pc, executed in itertools.groupby(steps, lambda step: step.pc):
         mask = next(executed).exec
-        if pc == at:
+        if pc == index:
             left |= mask
         elif pc in code:
             touched = effects(code[pc], target)
@@ -90,8 +90,10 @@ def _lane_by_lane(instruction: Instruction) -> bool:
     return instruction.row.unit in ("valu", "vopd", "trans") and alone
 
 
-def _no_lane_less(steps: list[TracedStep], at: int) -> bool:
-    return not any(one.pc == at != later.pc and later.exec != one.exec for one, later in itertools.pairwise(steps))
+def _no_lane_less(steps: list[TracedStep], index: int) -> bool:
+    return not any(
+        one.pc == index != later.pc and later.exec != one.exec for one, later in itertools.pairwise(steps)
+    )
 
 
 def _first_ids(job: Job, wave: int) -> list[np.ndarray]:
@@ -101,9 +103,9 @@ def _first_ids(job: Job, wave: int) -> list[np.ndarray]:
     return list((flat % x | flat // x % y << 10 | flat // (x * y) << 20).reshape(-1, wave))
 
 
-def _original(one: Binary, mutant: Mutant) -> Instruction:
-    ((at, content),) = mutant.changed.items()
-    code = one.image.image[at : at + len(content)]
+def _original(binary: Binary, mutant: Mutant) -> Instruction:
+    ((index, content),) = mutant.changed.items()
+    code = binary.image.image[index : index + len(content)]
     instruction = next(iter(decode_stream(code, mutant.function.target))).instruction
     assert instruction is not None
     return instruction

@@ -64,13 +64,13 @@ class Variant:
 @cache
 def compilers() -> tuple[Compiler, ...]:
     """Those of this machine: Debian's clang-19 with its ld.lld-19, and the clang that comes with ziglang."""
-    found = []
+    result = []
     if shutil.which("clang-19") and shutil.which("ld.lld-19"):
-        found.append(Compiler("clang-19", ("clang-19",), ("ld.lld-19",)))
+        result.append(Compiler("clang-19", ("clang-19",), ("ld.lld-19",)))
     if find_spec("ziglang") is not None:
         zig = (sys.executable, "-m", "ziglang")
-        found.append(Compiler("zig", (*zig, "clang"), (*zig, "ld.lld")))
-    return tuple(found)
+        result.append(Compiler("zig", (*zig, "clang"), (*zig, "ld.lld")))
+    return tuple(result)
 
 
 def sources() -> list[Path]:
@@ -111,10 +111,10 @@ def code_object(variant: Variant) -> Path:
     flags = [*TARGET, *LANGUAGE[variant.source.suffix], f"-O{variant.level}", f"-DWAVE={variant.wave}"]
     flags += C_OF_19 if variant.compiler.name == "clang-19" and variant.source.suffix == ".c" else ()
     flags += ["-mwavefrontsize64"] if variant.wave == 64 else []
-    told = hashlib.sha256(_version(variant.compiler).encode() + " ".join(flags).encode())
+    job = hashlib.sha256(_version(variant.compiler).encode() + " ".join(flags).encode())
     for path in (variant.source, *HEADERS):
-        told.update(path.read_bytes())
-    kept = cache_folder() / "compiled-corpus" / f"{variant.key}-{told.hexdigest()[:16]}.co"
+        job.update(path.read_bytes())
+    kept = cache_folder() / "compiled-corpus" / f"{variant.key}-{job.hexdigest()[:16]}.co"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
@@ -126,6 +126,6 @@ def code_object(variant: Variant) -> Path:
 
 
 def _run(command: list[str], variant: Variant) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{variant.key}: {done.stderr[:2000]}")
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{variant.key}: {result.stderr[:2000]}")

@@ -50,8 +50,8 @@ def job_of(name: str) -> Job:
 
 def judge_kernel(variant: Variant) -> KernelVerdict:
     one = binary(code_object(variant))
-    said = tuple(f"{name} {finding.rule}: {finding.sentence()}" for name, finding in linted(one))
-    return KernelVerdict(variant, said, run(one, job_of(variant.name)))
+    texts = tuple(f"{name} {finding.rule}: {finding.sentence()}" for name, finding in linted(one))
+    return KernelVerdict(variant, texts, run(one, job_of(variant.name)))
 
 
 def judge_mutants(variant: Variant, each: int, *, runs: int) -> Iterator[MutantVerdict]:
@@ -71,19 +71,19 @@ def judge_mutants(variant: Variant, each: int, *, runs: int) -> Iterator[MutantV
                 yield verdict
 
 
-def decided_without_running(one: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict | None:
+def decided_without_running(binary: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict | None:
     """The verdict of lint or proof; None where only a run can tell."""
-    said = linted(one, mutant.changed) if mutant.changed else []
-    if said:
-        return MutantVerdict(variant, mutant, "lint", said[0][1].sentence())
+    output = linted(binary, mutant.changed) if mutant.changed else []
+    if output:
+        return MutantVerdict(variant, mutant, "lint", output[0][1].sentence())
     threads = job_of(variant.name).threads
     count = math.prod(threads) if isinstance(threads, tuple) else threads
-    proof = equivalent(one, mutant, count)
+    proof = equivalent(binary, mutant, count)
     return MutantVerdict(variant, mutant, "equivalent", proof) if proof else None
 
 
-def _by_running(one: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict:
-    ran = run(one, job_of(variant.name), changed=mutant.changed, lds_bytes=mutant.lds_bytes)
+def _by_running(binary: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict:
+    ran = run(binary, job_of(variant.name), changed=mutant.changed, lds_bytes=mutant.lds_bytes)
     for outcome, words in (
         ("finding", ran.findings),
         ("stopped", [ran.stopped] if ran.stopped else []),
@@ -91,5 +91,5 @@ def _by_running(one: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict:
     ):
         if words:
             return MutantVerdict(variant, mutant, outcome, words[0])
-    proof = unchanged(one, job_of(variant.name), mutant, ran.waves)
+    proof = unchanged(binary, job_of(variant.name), mutant, ran.waves)
     return MutantVerdict(variant, mutant, "equivalent" if proof else "missed", proof)

@@ -103,14 +103,14 @@ def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
     if "log" in edit:
         stamp = _stamps(files)
         files["kernel.log"] = files["kernel.log"] + b"".join(
-            f"{stamp(at)}{line}\n".encode() for at, line in enumerate(edit["log"].splitlines()) if line
+            f"{stamp(index)}{line}\n".encode() for index, line in enumerate(edit["log"].splitlines()) if line
         )
     elif "boot" in edit:
         lines = files["kernel.log"].decode().splitlines(keepends=True)
-        cut = next(at for at, line in enumerate(lines) if "Fetched VBIOS" in line)
+        cut = next(index for index, line in enumerate(lines) if "Fetched VBIOS" in line)
         stamp = _stamps(files)
         files["kernel.log"] = "".join(lines[:cut]).encode() + b"".join(
-            f"{stamp(at)}{line}\n".encode() for at, line in enumerate(edit["boot"].splitlines()) if line
+            f"{stamp(index)}{line}\n".encode() for index, line in enumerate(edit["boot"].splitlines()) if line
         )
         _not_started(files, str(edit["address"]), keep=edit.get("keep", ""))
     elif "unstarted" in edit:
@@ -146,7 +146,7 @@ def _not_started(files: dict[str, bytes], address: str, keep: str) -> None:
         if "topology/nodes" in path and location in data
     }
     for path in list(files):
-        if any(path.startswith(each) for each in (*folders, *nodes)) and not (keep and re.search(keep, path)):
+        if any(path.startswith(folder) for folder in (*folders, *nodes)) and not (keep and re.search(keep, path)):
             del files[path]
     cards = {folder.split("/")[3] for folder in folders}
     if "dev.txt" in files:
@@ -179,7 +179,7 @@ def _stamps(files: dict[str, bytes]) -> Any:
 def _filled(value: Any, start: Base) -> Any:
     if isinstance(value, str):
         return _fill(value, start)
-    return [_fill(each, start) for each in value] if isinstance(value, list) else value
+    return [_fill(item, start) for item in value] if isinstance(value, list) else value
 
 
 def _fill(text: str, start: Base) -> str:

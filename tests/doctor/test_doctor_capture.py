@@ -23,9 +23,9 @@ from zinc_rt.host.errors import InputError, OutputError
 def test_capture_round_trips(tmp_path: Path) -> None:
     files = corpus.base("two-r9700").files
     MachineCapture(files, {"firmware.txt": "debugfs requires root"}).write(tmp_path / "out")
-    again = MachineCapture.read(tmp_path / "out")
-    assert dict(again.files) == dict(files)
-    assert again.unreadable == {"firmware.txt": "debugfs requires root"}
+    second = MachineCapture.read(tmp_path / "out")
+    assert dict(second.files) == dict(files)
+    assert second.unreadable == {"firmware.txt": "debugfs requires root"}
 
 
 @pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
@@ -42,9 +42,9 @@ def test_archive_is_read_in_place(kind: str, tmp_path: Path) -> None:
                 info = tarfile.TarInfo(f"bundle/machine/{name}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-    found = unpack(path)
-    assert found.unreadable == {"a": "b"}
-    assert dict(found.files) == dict(corpus.base("vm").files)
+    result = unpack(path)
+    assert result.unreadable == {"a": "b"}
+    assert dict(result.files) == dict(corpus.base("vm").files)
 
 
 def test_truncated_archive_is_reported(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_invalid_index_is_rejected(index: str, said: str, tmp_path: Path) -> Non
 def test_links_in_foreign_capture_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / "id.txt").symlink_to("/etc/passwd")
-    found = MachineCapture.read(tmp_path)
-    assert "id.txt" not in found.files and found.unreadable["id.txt"] == "a link, not followed"
+    result = MachineCapture.read(tmp_path)
+    assert "id.txt" not in result.files and result.unreadable["id.txt"] == "a link, not followed"
 
 
 def test_path_outside_the_folder_is_not_written(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def sysfs(root: Path, status: str = "active") -> Path:
 
 def test_machine_is_captured_through_sysfs_links(tmp_path: Path) -> None:
     sysfs(tmp_path)
-    found = capture(tmp_path)
-    assert found.line("sys/class/drm/card1/device/device") == "0x7551"
-    assert found.line("sys/class/drm/card1/device/hwmon/hwmon3/temp1_input") == "40000"
-    assert found.line("sys/devices/pci0000:00/0000:00:01.1/current_link_width") == "4"
-    assert json.loads(json.dumps(dict(found.unreadable))) == {}
-    found.write(tmp_path / "out")
+    result = capture(tmp_path)
+    assert result.line("sys/class/drm/card1/device/device") == "0x7551"
+    assert result.line("sys/class/drm/card1/device/hwmon/hwmon3/temp1_input") == "40000"
+    assert result.line("sys/devices/pci0000:00/0000:00:01.1/current_link_width") == "4"
+    assert json.loads(json.dumps(dict(result.unreadable))) == {}
+    result.write(tmp_path / "out")
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
 
 
@@ -202,9 +202,9 @@ def test_machine_without_amd_gpu_gets_no_faults(tmp_path: Path) -> None:
 
 def test_suspended_gpu_is_not_queried(tmp_path: Path) -> None:
     sysfs(tmp_path, status="suspended")
-    found = capture(tmp_path)
-    assert "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input" not in found.files
-    assert found.unreadable["sys/class/drm/card1/device/hwmon"] == gather.ASLEEP
+    result = capture(tmp_path)
+    assert "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input" not in result.files
+    assert result.unreadable["sys/class/drm/card1/device/hwmon"] == gather.ASLEEP
 
 
 def test_unresponsive_gpu_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,8 +213,8 @@ def test_unresponsive_gpu_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
     (gpu / "hwmon/hwmon3/temp1_input").unlink()
     os.mkfifo(gpu / "hwmon/hwmon3/temp1_input")
     monkeypatch.setattr(gather, "PATIENCE_SECONDS", 0.05)
-    found = capture(tmp_path)
-    assert "no reply" in found.unreadable["sys/class/drm/card1/device/hwmon"]
+    result = capture(tmp_path)
+    assert "no reply" in result.unreadable["sys/class/drm/card1/device/hwmon"]
     (gpu / "hwmon/hwmon3/temp1_input").open("w").close()  # lets the reader go
 
 
@@ -226,8 +226,8 @@ def test_unreadable_files_are_recorded(tmp_path: Path, monkeypatch: pytest.Monke
 
     sysfs(tmp_path)
     monkeypatch.setattr(reading, "read_bounded", refuse)
-    found = capture(tmp_path)
-    assert found.unreadable["proc/version"] == "Permission denied" and not found.files.get("proc/version")
+    result = capture(tmp_path)
+    assert result.unreadable["proc/version"] == "Permission denied" and not result.files.get("proc/version")
 
 
 def test_grep_output_of_sysfs_is_read_as_its_files(tmp_path: Path) -> None:
@@ -248,20 +248,20 @@ def test_grep_output_of_sysfs_is_read_as_its_files(tmp_path: Path) -> None:
 
 def _expanded(word: str) -> list[str]:
     """Expand braces as bash does."""
-    found = re.search(r"\{([^{}]*)\}", word)
-    if not found:
+    match = re.search(r"\{([^{}]*)\}", word)
+    if not match:
         return [word]
     return [
-        each
-        for part in found[1].split(",")
-        for each in _expanded(word[: found.start()] + part + word[found.end() :])
+        item
+        for part in match[1].split(",")
+        for item in _expanded(word[: match.start()] + part + word[match.end() :])
     ]
 
 
 def test_recipe_for_a_capture_by_hand_names_every_file_that_rules_read() -> None:
     blocks = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8").split("```")
     recipe = next(block for block in blocks if "mkdir -p cap" in block)
-    patterns = [each for word in recipe.split() if "/" in word for each in _expanded(word)]
+    patterns = [item for word in recipe.split() if "/" in word for item in _expanded(word)]
     of = {"$P": sources.FUNCTION, "$D": (*sources.REMEMBERED, *sources.ASKED)}
     unread = {"revision", "class", "subsystem_vendor", "subsystem_device", "numa_node", "d3cold_allowed", "enable"}
     unread |= {
@@ -272,6 +272,6 @@ def test_recipe_for_a_capture_by_hand_names_every_file_that_rules_read() -> None
     for folder, names in of.items():
         own = [pattern.removeprefix(f"{folder}/") for pattern in patterns if pattern.startswith(f"{folder}/")]
         missing = [
-            name for name in names if name not in unread and not any(fnmatchcase(name, each) for each in own)
+            name for name in names if name not in unread and not any(fnmatchcase(name, item) for item in own)
         ]
         assert not missing, folder

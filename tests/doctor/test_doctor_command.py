@@ -46,7 +46,7 @@ def test_report_is_complete_and_has_same_exit_code(tmp_path: Path, capsys: Said)
     report = json.loads(capsys.readouterr().out)
     assert code == report["verdict"]["exit"] == 1
     assert report["details"]["first_cause"] == "log.mes"
-    mes = next(each for each in report["results"] if each["id"].startswith("log.mes"))
+    mes = next(result for result in report["results"] if result["id"].startswith("log.mes"))
     assert (
         mes["status"] == "fail" and mes["advice"] and mes["measure"]["cause_of"] == ["log.preemption", "log.reset"]
     )

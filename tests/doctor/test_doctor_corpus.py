@@ -26,7 +26,7 @@ def test_first_cause_is_named_and_healthy_parts_are_not_blamed(name: str) -> Non
         diagnosis = diagnose(machine.capture)
         blamed = [finding for finding in diagnosis.findings if finding.severity != "note"]
         innocent = [
-            f.id for f in blamed if not any(fnmatchcase(f.id, each) for each in (machine.first, *machine.also))
+            f.id for f in blamed if not any(fnmatchcase(f.id, item) for item in (machine.first, *machine.also))
         ]
         assert diagnosis.first is not None and diagnosis.first.id == machine.first, machine.name
         assert not innocent, machine.name
@@ -56,8 +56,8 @@ def test_edit_without_effect_is_rejected() -> None:
 def test_every_cause_and_every_rank_names_a_rule() -> None:
     """A misspelt id in a table would never match, in silence."""
     ids = {rule.id for rule in RULES}
-    patterns = {*EXPLAINS, *ORDER, *(each for row in EXPLAINS.values() for each in row)}
-    assert not [pattern for pattern in patterns if not any(fnmatchcase(each, pattern) for each in ids)]
+    patterns = {*EXPLAINS, *ORDER, *(item for row in EXPLAINS.values() for item in row)}
+    assert not [pattern for pattern in patterns if not any(fnmatchcase(item, pattern) for item in ids)]
 
 
 def test_rule_ids_are_unique() -> None:
@@ -83,7 +83,7 @@ def test_redaction_keeps_what_the_rules_read(name: str) -> None:
     """The diagnosis of a healthy machine, and of each sick one made from it, is the same from a bundle."""
     sick = [machine for machine in corpus.machines() if machine.name.endswith(f"@{name}")]
     assert sick
-    for files, unreadable in [(corpus.base(name).files, {}), *((each.files, each.unreadable) for each in sick)]:
+    for files, unreadable in [(corpus.base(name).files, {}), *((item.files, item.unreadable) for item in sick)]:
         redacted, _ = Redactor().redact(dict(files))
-        before, after = (diagnose(MachineCapture(each, unreadable)) for each in (files, redacted))
+        before, after = (diagnose(MachineCapture(item, unreadable)) for item in (files, redacted))
         assert [finding.id for finding in after.findings] == [finding.id for finding in before.findings]

@@ -38,11 +38,11 @@ def test_earlier_event_explains_later_event() -> None:
 
 
 def test_consequences_follow_and_name_their_cause() -> None:
-    found = sick(
+    findings = sick(
         log=f"{MES}\namdgpu {GPU}: GPU reset begin!. Source:  3\namdgpu {GPU}: GPU Recovery Failed: -22\n"
     ).findings
-    assert [f.id for f in found][:3] == ["log.mes", "log.reset", "log.reset-failed"]
-    assert found[0].cause_of == ("log.reset", "log.reset-failed")
+    assert [f.id for f in findings][:3] == ["log.mes", "log.reset", "log.reset-failed"]
+    assert findings[0].cause_of == ("log.reset", "log.reset-failed")
 
 
 def test_log_of_other_gpu_is_ignored_when_one_is_selected() -> None:
@@ -60,21 +60,21 @@ def test_log_of_other_gpu_is_ignored_when_one_is_selected() -> None:
 
 def test_fault_of_unrelated_gpu_is_a_note() -> None:
     igpu = corpus.base("igpu-and-dgpu").variables["igpu"]
-    found = sick(
+    result = sick(
         "igpu-and-dgpu", f"amdgpu {igpu}: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2\n"
     )
-    assert found.exit_code() == 0 and found.first is None
-    assert "log.ring-timeout" in [f.id for f in found.findings]
+    assert result.exit_code() == 0 and result.first is None
+    assert "log.ring-timeout" in [f.id for f in result.findings]
 
 
 def test_kfd_may_skip_integrated_graphics() -> None:
-    found = sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
-    assert found.first is None
+    result = sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
+    assert result.first is None
 
 
 def test_missing_file_that_driver_does_not_need_is_a_note() -> None:
-    found = sick(log=f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2\n")
-    assert found.first is None and "firmware.missing" in [f.id for f in found.findings]
+    result = sick(log=f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2\n")
+    assert result.first is None and "firmware.missing" in [f.id for f in result.findings]
 
 
 def test_bar_assigned_after_retry_is_not_a_fault() -> None:
@@ -90,30 +90,30 @@ def test_symptom_quotes_reports_of_other_users() -> None:
 
 
 def test_findings_are_sorted_by_severity_then_depth() -> None:
-    found = sick(log=f"{SMU}\n", id__txt="", **{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"})
-    assert [f.id for f in found.findings if f.severity == "broken"] == ["permissions.group", "log.smu"]
+    result = sick(log=f"{SMU}\n", id__txt="", **{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"})
+    assert [f.id for f in result.findings if f.severity == "broken"] == ["permissions.group", "log.smu"]
 
 
 def test_machine_without_gpu_lists_possible_actions() -> None:
-    found = diagnose(
+    result = diagnose(
         MachineCapture(
             {"proc/version": b"Linux version 7.0\n", "lspci.txt": b"00:02.0 VGA compatible controller: Intel\n"}
         )
     )
-    assert found.exit_code() == 77
-    assert [f.id for f in found.findings] == ["gpu.none"] and "pm4-test --device sim" in found.findings[0].next
+    assert result.exit_code() == 77
+    assert [f.id for f in result.findings] == ["gpu.none"] and "pm4-test --device sim" in result.findings[0].next
 
 
 def test_gpu_known_only_from_log_is_found() -> None:
     log = f"amdgpu {GPU}: amdgpu: Unable to locate a BIOS ROM\namdgpu: probe of {GPU} failed with error -22\n"
-    found = diagnose(MachineCapture({"kernel.log": log.encode()}))
-    assert first(found) == "log.vbios" and found.machine.gpus[0].address == GPU
+    result = diagnose(MachineCapture({"kernel.log": log.encode()}))
+    assert first(result) == "log.vbios" and result.machine.gpus[0].address == GPU
 
 
 def test_empty_log_is_unknown_not_healthy() -> None:
     for log in ("", "\n \n"):
-        found = sick(**{"kernel.log": log})
-        assert found.machine.log is None and any("kernel.log" in each.what for each in found.unknown)
+        result = sick(**{"kernel.log": log})
+        assert result.machine.log is None and any("kernel.log" in unknown.what for unknown in result.unknown)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -123,14 +123,17 @@ def test_truncated_and_corrupted_files_raise_no_exception(seed: int) -> None:
     for name in corpus.BASES:
         files = {}
         for path, data in corpus.base(name).files.items():
-            at = chance.randrange(len(data) + 1)
+            index = chance.randrange(len(data) + 1)
             how = chance.choice(("cut", "flip", "noise", "whole", "gone"))
             if how == "gone":
                 continue
             noise = chance.randbytes(min(40, len(data)))
-            files[path] = {"cut": data[:at], "flip": data[:at] + noise + data[at:], "noise": noise, "whole": data}[
-                how
-            ]
+            files[path] = {
+                "cut": data[:index],
+                "flip": data[:index] + noise + data[index:],
+                "noise": noise,
+                "whole": data,
+            }[how]
         diagnose(MachineCapture(files))
 
 
@@ -159,9 +162,9 @@ def test_package_lists_of_every_manager_are_parsed() -> None:
 
 def test_driver_error_counts_when_nothing_else_explains_it() -> None:
     t1 = {"usable": False, "why": "KFD 1.2 is too old"}
-    said = json.dumps({"gpus": {"renderD128": {"t1": t1, "t2": {"usable": True, "why": ""}}}})
-    assert first(sick(**{"ioctl.json": said})) == "tier.refused"
-    both = sick(**{"ioctl.json": said, "id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).findings
+    text = json.dumps({"gpus": {"renderD128": {"t1": t1, "t2": {"usable": True, "why": ""}}}})
+    assert first(sick(**{"ioctl.json": text})) == "tier.refused"
+    both = sick(**{"ioctl.json": text, "id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).findings
     assert both[0].id == "permissions.group" and both[0].cause_of == ("tier.refused",)
     for torn in ("{", "[]", '{"gpus": 3}', '{"gpus": {"renderD128": {"t1": 7}}}'):
         assert sick(**{"ioctl.json": torn}).first is None
@@ -169,10 +172,10 @@ def test_driver_error_counts_when_nothing_else_explains_it() -> None:
 
 def test_advice_omits_settings_that_are_made_or_are_the_cause() -> None:
     resume = f"amdgpu {GPU}: Unable to change power state from D3cold to D0, device inaccessible\n"
-    made = sick(log=resume, **{"proc/cmdline": "root=x amdgpu.runpm=0"}).first
-    assert made is not None and "(amdgpu.runpm=0 is set already)" in made.next
+    result = sick(log=resume, **{"proc/cmdline": "root=x amdgpu.runpm=0"}).first
+    assert result is not None and "(amdgpu.runpm=0 is set already)" in result.next
     causes = sick(log=f"{MES}\n", **{"proc/cmdline": "root=x amdgpu.pcie_gen_cap=1"}).findings
-    assert "amdgpu.runpm=0" in next(each.next for each in causes if each.id == "log.mes")
+    assert "amdgpu.runpm=0" in next(cause.next for cause in causes if cause.id == "log.mes")
 
 
 def test_unstable_machine_gets_no_probe_above_hazard_0() -> None:

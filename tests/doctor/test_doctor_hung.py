@@ -78,7 +78,7 @@ class Machine:
     def sample(self, prefix: str) -> None:
         """What debugfs and /proc say now."""
         queues, created = [], 0
-        for at, entry in enumerate(self.gpu.on_hardware):
+        for index, entry in enumerate(self.gpu.on_hardware):
             queue, created = entry.queue, created + 1
             size_dw = queue.ring_size_bytes // 4
             words = [0] * 56
@@ -90,11 +90,11 @@ class Machine:
                 f"    {0xC8A4 + 32 * row:08x}: " + " ".join(f"{w:08x}" for w in words[8 * row : 8 * row + 8])
                 for row in range(7)
             ]
-            queues.append(f" Inst 0,  CP Pipe 0, Queue {at}\n" + "\n".join(rows) + "\n")
+            queues.append(f" Inst 0,  CP Pipe 0, Queue {index}\n" + "\n".join(rows) + "\n")
         rings = "".join(
-            f"--- ring {at} ({name}) ---\nLast signaled fence          0x{done:08x}\n"
+            f"--- ring {index} ({name}) ---\nLast signaled fence          0x{result:08x}\n"
             f"Last emitted                 0x{sent:08x}\n"
-            for at, (name, (done, sent)) in enumerate(self.rings.items())
+            for index, (name, (result, sent)) in enumerate(self.rings.items())
         )
         texts = {
             f"{DEBUG}/kfd/hqds": "Node 1, gpu_id 1267:\n" + "".join(queues),
@@ -105,7 +105,7 @@ class Machine:
             "proc/interrupts": f"      CPU0\n 120: {self.interrupts}  IR-PCI-MSIX-0000:03:00.0 0-edge  amdgpu\n",
             f"{CARD}/gpu_busy_percent": f"{self.busy}\n",
         }
-        self.files |= {prefix + name: said.encode() for name, said in texts.items()}
+        self.files |= {prefix + name: output.encode() for name, output in texts.items()}
 
     def hung(self, between: Callable[[], None] = lambda: None) -> Diagnosis:
         self.settle()
@@ -121,15 +121,15 @@ class Machine:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
-    made: list[Machine] = []
+    machines: list[Machine] = []
 
     def machine(*inject: str, **more: object) -> Machine:
-        made.append(Machine(tmp_path, inject, **more))  # type: ignore[arg-type]
-        return made[-1]
+        machines.append(Machine(tmp_path, inject, **more))  # type: ignore[arg-type]
+        return machines[-1]
 
     yield machine
-    for each in made:
-        each.driver.close_all()
+    for item in machines:
+        item.driver.close_all()
 
 
 def lost_doorbell(make: Callable[..., Machine]) -> Diagnosis:
@@ -259,11 +259,11 @@ STATES = {
 def test_silent_state_is_named_or_the_measurement_that_decides_is(
     state: Callable[[Callable[..., Machine]], Diagnosis], make: Callable[..., Machine]
 ) -> None:
-    found = state(make)
-    assert found.first is not None and found.first.id == STATES[state], [f.id for f in found.findings]
-    assert found.exit_code() == 1
-    if found.first.id == "hung.idle":
-        assert "what decides" in found.first.next
+    result = state(make)
+    assert result.first is not None and result.first.id == STATES[state], [f.id for f in result.findings]
+    assert result.exit_code() == 1
+    if result.first.id == "hung.idle":
+        assert "what decides" in result.first.next
 
 
 def test_waiting_packet_is_distinguished_from_endless_kernel(make: Callable[..., Machine]) -> None:
@@ -274,13 +274,15 @@ def test_waiting_packet_is_distinguished_from_endless_kernel(make: Callable[...,
 
 def test_machine_that_advances_gets_no_cause_and_is_never_ok(make: Callable[..., Machine]) -> None:
     machine = make()
-    found = machine.hung(lambda: machine.write(wait=True))
-    assert found.first is None and found.exit_code() == 77
-    assert "OK" not in text(found, verbose=False)
+    hung = machine.hung(lambda: machine.write(wait=True))
+    assert hung.first is None and hung.exit_code() == 77
+    assert "OK" not in text(hung, verbose=False)
 
 
 def test_hung_machine_without_samples_names_the_files_to_fetch() -> None:
     for name in corpus.BASES:
-        found = diagnose(MachineCapture(corpus.base(name).files), hung=True)
-        assert found.first is None and found.exit_code() == 77, name
-        assert [each.waits for each in found.unknown if each.matters and "hung.queue" in each.waits], name
+        result = diagnose(MachineCapture(corpus.base(name).files), hung=True)
+        assert result.first is None and result.exit_code() == 77, name
+        assert [
+            unknown.waits for unknown in result.unknown if unknown.matters and "hung.queue" in unknown.waits
+        ], name

@@ -35,8 +35,8 @@ def test_bundle_of_a_thread_machine_gets_the_same_diagnosis() -> None:
         capture, hung = split.capture(row), row.get("hung", False)
         redacted, _ = Redactor().redact(dict(capture.files))
         before, after = (
-            [each.id for each in diagnose(one, hung=hung).findings]
-            for one in (capture, MachineCapture(redacted, capture.unreadable))
+            [finding.id for finding in diagnose(capture, hung=hung).findings]
+            for capture in (capture, MachineCapture(redacted, capture.unreadable))
         )
         assert after == before, row["name"]
 

@@ -46,9 +46,9 @@ def kernels(wave: int = 32, level: int = 2, source: Path = SOURCE) -> tuple[Comp
     if not available():
         return ()
     return tuple(
-        Compiled(name, wave, section.code, at, end)
+        Compiled(name, wave, section.code, index, end)
         for section in read_elf(code_object(wave, level, source), source.name).sections
-        for (at, name), end in zip(
-            section.symbols, [*(at for at, _ in section.symbols[1:]), len(section.code)], strict=True
+        for (index, name), end in zip(
+            section.symbols, [*(index for index, _ in section.symbols[1:]), len(section.code)], strict=True
         )
     )

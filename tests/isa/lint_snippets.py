@@ -29,13 +29,13 @@ class Snippet:
     limits: Limits = SMALL
 
 
-def wait(at: str, bad: str, needed: str, limits: Limits = SMALL) -> Snippet:
+def wait(label: str, bad: str, needed: str, limits: Limits = SMALL) -> Snippet:
     """A snippet that is right with the instruction `needed` in place of WAIT."""
-    return Snippet("wait", at, bad.replace("WAIT", ""), bad.replace("WAIT", needed), limits)
+    return Snippet("wait", label, bad.replace("WAIT", ""), bad.replace("WAIT", needed), limits)
 
 
-def hazard(rule: str, at: str, bad: str, needed: str) -> Snippet:
-    return Snippet(rule, at, bad.replace("WAIT", ""), bad.replace("WAIT", needed))
+def hazard(rule: str, label: str, bad: str, needed: str) -> Snippet:
+    return Snippet(rule, label, bad.replace("WAIT", ""), bad.replace("WAIT", needed))
 
 
 ZERO = "\n".join(f"v_mov_b32 v{r}, 0" for r in range(24)) + "\n"
@@ -471,10 +471,10 @@ def assembled() -> dict[str, tuple[Assembled, Assembled]]:
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
         subprocess.run([*command, "-c", str(path), "-o", str(built)], check=True)
         section = read_elf(built.read_bytes(), "snippets").sections[0]
-    at = {name: address for address, name in section.symbols}
-    ends = dict(zip(sorted(at.values()), [*sorted(at.values())[1:], len(section.code)], strict=True))
+    offset = {name: address for address, name in section.symbols}
+    ends = dict(zip(sorted(offset.values()), [*sorted(offset.values())[1:], len(section.code)], strict=True))
 
     def one(name: str) -> Assembled:
-        return Assembled(section.code[at[name] : ends[at[name]]], 0)
+        return Assembled(section.code[offset[name] : ends[offset[name]]], 0)
 
     return {name: (one(f"bad_{number}"), one(f"good_{number}")) for number, name in enumerate(SNIPPETS)}

@@ -41,7 +41,7 @@ def docstrings(tree: ast.Module) -> set[ast.AST]:
 
 def texts(node: ast.AST) -> Iterator[str]:
     return (
-        each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        node.value for node in ast.walk(node) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
 
@@ -71,9 +71,9 @@ def chip_names(source: str) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in apart
     }
-    found = {text for text in named if NAME.fullmatch(text)}
+    result = {text for text in named if NAME.fullmatch(text)}
     return (
-        found
+        result
         | {text for node in compared(tree) for text in texts(node) if FAMILY.fullmatch(text)}
         | versions(tree)
     )
@@ -87,8 +87,8 @@ def test_only_chip_tables_contain_chip_names() -> None:
     wrong = {}
     for path in sorted(files):
         where = path.relative_to(ROOT).as_posix()
-        if where not in TABLES and (found := chip_names(path.read_text(encoding="utf-8"))):
-            wrong[where] = found
+        if where not in TABLES and (result := chip_names(path.read_text(encoding="utf-8"))):
+            wrong[where] = result
     assert not wrong
 
 
@@ -111,8 +111,8 @@ def test_prose_is_not_mistaken_for_chip_name(code: str) -> None:
 
 def test_file_format_numbers_map_to_one_chip() -> None:
     for column in ("elf_machine", "container"):
-        given = [number for row in TARGETS.values() if (number := getattr(row, column))]
-        assert given and len(given) == len(set(given)), column
+        numbers = [number for row in TARGETS.values() if (number := getattr(row, column))]
+        assert numbers and len(numbers) == len(set(numbers)), column
 
 
 def test_packet_support_is_derived_from_chip_row() -> None:

@@ -49,17 +49,17 @@ def dependences(program: str, *, unexecuted: tuple[int, ...] = (), names: tuple[
     """Return the buffers that may depend on v_exp. `unexecuted`: numbers of blocks."""
     rows = [line.split(None, 1) for line in PROGRAMS[program].splitlines()]
     flow = control_flow(bytes.fromhex("".join(row[0] for row in rows)), default_target(), running=True)
-    instructions = sorted(flow.instructions(), key=lambda each: each[0])
-    assert [each.text for _, each in instructions] == [row[1] for row in rows]
+    instructions = sorted(flow.instructions(), key=lambda instruction: instruction[0])
+    assert [item.text for _, item in instructions] == [row[1] for row in rows]
     ranges = {
-        pc: [BUFFERS[name] for base, name in BASES.items() if base in each.text and each.row.pipe == "vmem"]
-        for pc, each in instructions
+        pc: [BUFFERS[name] for base, name in BASES.items() if base in item.text and item.row.pipe == "vmem"]
+        for pc, item in instructions
     }
     blocks = [start for number, start in enumerate(flow.blocks) if number not in unexecuted]
-    use = MemoryUse(blocks, {pc: each for pc, each in ranges.items() if each and pc_ran(pc, blocks, flow.blocks)})
+    use = MemoryUse(blocks, {pc: item for pc, item in ranges.items() if item and pc_ran(pc, blocks, flow.blocks)})
     name = NAMES.get(program, "v_exp_f32")
-    found = dependent_memory(flow, names or [name], use, BUFFERS)
-    return "".join(buffer for buffer, by in found.items() if by)
+    result = dependent_memory(flow, names or [name], use, BUFFERS)
+    return "".join(buffer for buffer, by in result.items() if by)
 
 
 def pc_ran(pc: int, executed: list[int], blocks: dict[int, object]) -> bool:

@@ -33,7 +33,7 @@ def code_object(
     for name, value in symbols:
         table += struct.pack("<IBBHQQ", len(strings), 2, 0, 1, 0x1000 + value, 4)
         strings += name.encode() + b"\0"
-    at = 64
+    index = 64
     parts, headers = b"", [bytes(64)]
     for name, kind, flags, address, content, link in (
         (1, 1, 6, 0x1000, code, 0),
@@ -42,12 +42,12 @@ def code_object(
         (23, 3, 0, 0, names, 0),
     ):
         headers.append(
-            struct.pack("<IIQQQQIIQQ", name, kind, flags, address, at + len(parts), len(content), link, 0, 4, 0)
+            struct.pack("<IIQQQQIIQQ", name, kind, flags, address, index + len(parts), len(content), link, 0, 4, 0)
         )
         parts += content
     header = struct.pack(
         "<16sHHIQQQIHHHHHH",
-        b"\x7fELF\x02\x01\x01\x40" + bytes(8), 3, 224, 1, 0, 0, at + len(parts), mach, 64, 0, 0, 64, 5, 4,
+        b"\x7fELF\x02\x01\x01\x40" + bytes(8), 3, 224, 1, 0, 0, index + len(parts), mach, 64, 0, 0, 64, 5, 4,
     )  # fmt: skip
     return header + parts + b"".join(headers)
 
@@ -111,14 +111,14 @@ def test_code_object_is_disassembled_by_symbol(tmp_path: Path, capsys: pytest.Ca
 
 def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.co"
-    for content, arguments, why in (
+    for content, arguments, reason in (
         (b"MZ", [], "not a 64-bit little-endian ELF"),
         (code_object(b"\0" * 4, mach=0x33), [], "this version does not support its chip"),
         (code_object(b"\0" * 4), ["--arch", "gfx90a"], "gfx90a: this version does not decode its instructions"),
     ):
         file.write_bytes(content)
         assert main(["disasm", "--elf", str(file), *arguments]) == 2
-        assert why in capsys.readouterr().err
+        assert reason in capsys.readouterr().err
     assert main(["disasm", "--zrt", str(file)]) == 2
     assert "not a .zrt kernel" in capsys.readouterr().err
     assert main(["disasm", "--elf", str(tmp_path / "absent")]) == 2

@@ -19,22 +19,22 @@ def flow(*words: int, running: bool = False, generation: int = 12) -> Flow:
     return control_flow(code, target_of(f"gfx{generation}-generic", 32), running=running)
 
 
-def starts(found: Flow) -> list[int]:
-    return list(found.blocks)
+def starts(flow: Flow) -> list[int]:
+    return list(flow.blocks)
 
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("word", [TRAP, SENDMSGHALT, SETHALT], ids=["s_trap", "s_sendmsghalt", "s_sethalt"])
 def test_returnable_trap_does_not_end_a_block(word: int, running: bool) -> None:
-    found = flow(word, ENDPGM, running=running)
-    assert starts(found) == [0] and [pc for pc, _ in found.blocks[0].instructions] == [0, 4]
+    result = flow(word, ENDPGM, running=running)
+    assert starts(result) == [0] and [pc for pc, _ in result.blocks[0].instructions] == [0, 4]
 
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("word", [ENDPGM, RFE, CODE_END], ids=["s_endpgm", "s_rfe_b64", "s_code_end"])
 def test_block_ends_when_no_instruction_follows(word: int, running: bool) -> None:
-    found = flow(word, NOP, ENDPGM, running=running)
-    assert starts(found) == [0] and found.blocks[0].end == 4 and found.blocks[0].successors == ()
+    result = flow(word, NOP, ENDPGM, running=running)
+    assert starts(result) == [0] and result.blocks[0].end == 4 and result.blocks[0].successors == ()
 
 
 def test_ordered_ps_done_ends_a_block_on_rdna3_only() -> None:
@@ -45,8 +45,8 @@ def test_ordered_ps_done_ends_a_block_on_rdna3_only() -> None:
 
 def test_erased_memory_is_illegal_in_control_flow() -> None:
     for running in (False, True):
-        found = flow(NOP, 0, NOP, running=running)
-        assert found.blocks[0].illegal_at == 4 and found.faults == (("illegal", 4, 4),)
+        result = flow(NOP, 0, NOP, running=running)
+        assert result.blocks[0].illegal_at == 4 and result.faults == (("illegal", 4, 4),)
 
 
 def test_call_falls_through_in_analysis_and_jumps_when_running() -> None:

@@ -84,15 +84,15 @@ _NAMED = {"vcc": VCC, "exec": EXEC, "exec_hi": EXEC + 1, "scc": SCC, "m0": M0, "
 
 
 def registers(text: str) -> int:
-    found = 0
+    result = 0
     for word in text.split():
         if word in _NAMED:
-            found |= 1 << _NAMED[word]
+            result |= 1 << _NAMED[word]
             continue
         base = TTMP if word.startswith("ttmp") else VGPR if word[0] == "v" else 0
         first, _, last = word.lstrip("tmpsv").partition("-")
-        found |= sum(1 << base + register for register in range(int(first), int(last or first) + 1))
-    return found
+        result |= sum(1 << base + register for register in range(int(first), int(last or first) + 1))
+    return result
 
 
 @cache
@@ -104,18 +104,18 @@ def assembled() -> dict[str, tuple[Instruction, Effects]]:
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
         subprocess.run([*command, "-c", str(path), "-o", str(built)], check=True)
         code = read_elf(built.read_bytes(), "cases").sections[0].code
-    found = [item.instruction for item in decode_stream(code, target) if item.instruction is not None]
-    return {text: (made, effects(made, target)) for text, made in zip(CASES, found, strict=True)}
+    instructions = [item.instruction for item in decode_stream(code, target) if item.instruction is not None]
+    return {text: (result, effects(result, target)) for text, result in zip(CASES, instructions, strict=True)}
 
 
 @pytest.mark.parametrize("text", CASES)
 def test_effects_match_hand_written_cases(text: str) -> None:
     reads, writes, pipe = CASES[text]
-    made, found = assembled()[text]
+    output, result = assembled()[text]
     null = 1 << 124
-    assert names(found.reads & ~null) == names(registers(reads) & ~null)
-    assert names(found.writes & ~null) == names(registers(writes) & ~null)
-    assert made.row.pipe == pipe
+    assert names(result.reads & ~null) == names(registers(reads) & ~null)
+    assert names(result.writes & ~null) == names(registers(writes) & ~null)
+    assert output.row.pipe == pipe
 
 
 def test_masks_are_register_pairs_in_wave64() -> None:

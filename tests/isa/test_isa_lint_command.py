@@ -78,9 +78,9 @@ def test_unwaited_carry_is_a_remark_in_radv_code_and_an_error_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, radvs = tmp_path / "ours.zrt", tmp_path / "radvs.zrt"
-    made = Zrt("carry", CARRY, 0, 0, (32, 1, 1), vgprs=2, sgprs=4)
-    ours.write_bytes(write_zrt(made))
-    radvs.write_bytes(write_zrt(replace(made, compiler="RADV/Mesa-25.0.7")))
+    zrt = Zrt("carry", CARRY, 0, 0, (32, 1, 1), vgprs=2, sgprs=4)
+    ours.write_bytes(write_zrt(zrt))
+    radvs.write_bytes(write_zrt(replace(zrt, compiler="RADV/Mesa-25.0.7")))
     assert main(["lint", str(ours)]) == 1
     assert "vcc_lo may still hold its value from before" in capsys.readouterr().out
     assert main(["lint", str(radvs)]) == 0

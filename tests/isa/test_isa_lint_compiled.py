@@ -63,11 +63,11 @@ def builds(slow_counts) -> list[tuple[int, int]]:
 @pytest.mark.rest
 def test_compiler_output_is_clean(builds: list[tuple[int, int]]) -> None:
     for wave, level in builds:
-        found = kernels(wave, level)
-        assert len(found) >= 37
-        for one in found:
-            said = lint(one.code, target_of("gfx1201", wave), entry=one.entry, kernel=is_kernel(one))
-            assert [f"{one.name}: {finding.sentence()}" for finding in said] == []
+        result = kernels(wave, level)
+        assert len(result) >= 37
+        for one in result:
+            output = lint(one.code, target_of("gfx1201", wave), entry=one.entry, kernel=is_kernel(one))
+            assert [f"{one.name}: {finding.sentence()}" for finding in output] == []
 
 
 @pytest.mark.rest
@@ -77,55 +77,59 @@ def test_every_removed_wait_is_found(slow_counts) -> None:
     total = 0
     for wave, level in builds:
         target = target_of("gfx1201", wave)
-        for one in kernels(wave, level):
-            if one.name == "scratch" and level != 2:
+        for kernel in kernels(wave, level):
+            if kernel.name == "scratch" and level != 2:
                 continue  # hundreds of waits of one kind
-            for pc, instruction in control_flow(one.code, target, one.entry).instructions():
+            for pc, instruction in control_flow(kernel.code, target, kernel.entry).instructions():
                 for word in variants(instruction):
-                    code = bytearray(one.code)
+                    code = bytearray(kernel.code)
                     struct.pack_into("<I", code, pc, word)
                     total += 1
-                    if not lint(bytes(code), target, entry=one.entry, kernel=is_kernel(one)):
-                        missed[one.name] += 1
-                        assert one.name in NOT_FOUND, f"{one.name} at {pc - one.entry:#x}: {instruction.text}"
+                    if not lint(bytes(code), target, entry=kernel.entry, kernel=is_kernel(kernel)):
+                        missed[kernel.name] += 1
+                        assert kernel.name in NOT_FOUND, (
+                            f"{kernel.name} at {pc - kernel.entry:#x}: {instruction.text}"
+                        )
     assert total > 250 * len(builds)
     assert sum(count for name, count in missed.items() if name != "scratch") < total / 10
 
 
 def test_finding_refers_to_removed_wait() -> None:
     target = target_of("gfx1201", 32)
-    (one,) = [found for found in kernels(32, 2) if found.name == "dot"]
+    (one,) = [kernel for kernel in kernels(32, 2) if kernel.name == "dot"]
     for pc, instruction in control_flow(one.code, target, one.entry).instructions():
         if instruction.mnemonic in ("s_wait_loadcnt", "s_wait_kmcnt", "s_wait_dscnt"):
             code = bytearray(one.code)
             struct.pack_into("<I", code, pc, S_NOP)
-            found = lint(bytes(code), target, entry=one.entry)
-            assert {finding.rule for finding in found} == {"wait"}
-            assert all(finding.producer_pc is not None for finding in found)
-            assert any(instruction.mnemonic in finding.message for finding in found)
+            result = lint(bytes(code), target, entry=one.entry)
+            assert {finding.rule for finding in result} == {"wait"}
+            assert all(finding.producer_pc is not None for finding in result)
+            assert any(instruction.mnemonic in finding.message for finding in result)
 
 
 @pytest.mark.rest
 def test_code_object_provides_its_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.o"
     path.write_bytes(code_object(64, 2))
-    found = descriptors(path.read_bytes(), "k.o")
-    assert set(found) == {one.name for one in kernels(64, 2) if is_kernel(one)}
-    assert found["scale"] == Descriptor(vgprs=4, wave=64, user_sgprs=2, lds_bytes=0, scratch_bytes=0)
-    assert found["histogram"].lds_bytes == 1024 and found["scratch"].scratch_bytes >= 256
+    result = descriptors(path.read_bytes(), "k.o")
+    assert set(result) == {kernel.name for kernel in kernels(64, 2) if is_kernel(kernel)}
+    assert result["scale"] == Descriptor(vgprs=4, wave=64, user_sgprs=2, lds_bytes=0, scratch_bytes=0)
+    assert result["histogram"].lds_bytes == 1024 and result["scratch"].scratch_bytes >= 256
     assert main(["lint", str(path)]) == 0
-    assert capsys.readouterr().out == f"PASS  {len(found) + 1} kernels, no finding\n"
+    assert capsys.readouterr().out == f"PASS  {len(result) + 1} kernels, no finding\n"
     assert main(["lint", str(path), "--vgprs", "2"]) == 1
 
 
 def test_mutated_kernels_never_raise(slow_counts) -> None:
     random.seed(8)
-    sound = [one for wave in (32, 64) for one in kernels(wave, 2) if one.name != "scratch"]
-    found = 0
+    sound = [kernel for wave in (32, 64) for kernel in kernels(wave, 2) if kernel.name != "scratch"]
+    result = 0
     for _ in range(slow_counts(150, 10_000)):
-        one = random.choice(sound)
-        code = bytearray(one.code[one.entry : one.end])
+        choice = random.choice(sound)
+        code = bytearray(choice.code[choice.entry : choice.end])
         for _ in range(random.choice((1, 2, 10))):
             code[random.randrange(len(code))] = random.randrange(256)
-        found += bool(lint(bytes(code), target_of("gfx1201", one.wave), Limits(vgprs=32, sgprs=32, lds_bytes=0)))
-    assert found > 20
+        result += bool(
+            lint(bytes(code), target_of("gfx1201", choice.wave), Limits(vgprs=32, sgprs=32, lds_bytes=0))
+        )
+    assert result > 20

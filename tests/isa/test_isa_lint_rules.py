@@ -26,10 +26,10 @@ needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extr
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_fault_is_reported_at_its_location(name: str) -> None:
     snippet, (bad, _) = SNIPPETS[name], assembled()[name]
-    found = lint(bad.code, TARGET, snippet.limits)
-    assert {finding.rule for finding in found} == {snippet.rule}, [finding.sentence() for finding in found]
-    assert found[0].text.startswith(snippet.at)
-    assert found[0].message
+    result = lint(bad.code, TARGET, snippet.limits)
+    assert {finding.rule for finding in result} == {snippet.rule}, [finding.sentence() for finding in result]
+    assert result[0].text.startswith(snippet.at)
+    assert result[0].message
 
 
 @needs_assembler
@@ -59,9 +59,9 @@ def test_multiple_faults_are_reported_separately() -> None:
     bad, _ = assembled()["load used"]
     other, _ = assembled()["scalar load used"]
     without_end = bad.code[: bad.code.index(bytes.fromhex("0000b0bf"))]
-    found = lint(without_end + other.code, TARGET)
-    assert [finding.rule for finding in found] == ["wait", "wait"]
-    assert "vgpr" not in found[0].message and found[0].pc < found[1].pc
+    result = lint(without_end + other.code, TARGET)
+    assert [finding.rule for finding in result] == ["wait", "wait"]
+    assert "vgpr" not in result[0].message and result[0].pc < result[1].pc
 
 
 def test_gfx11_is_rejected_by_name() -> None:
@@ -79,13 +79,13 @@ def test_code_from_llvm_tests_is_clean(data_dir: Path) -> None:
     if not file.is_file():
         pytest.skip(f"{file} is absent")
     seen: Counter[str] = Counter()
-    whole = TARGET.with_true16("fake")
+    fake_target = TARGET.with_true16("fake")
     for line in file.read_text().splitlines():
         raw, _, text = line.partition("\t")
         if line.startswith("#"):
             continue
         seen["all"] += 1
-        for finding in lint(bytes.fromhex(FUNCTION_BEGINS + raw + "0000b0bf"), whole, kernel=False):
+        for finding in lint(bytes.fromhex(FUNCTION_BEGINS + raw + "0000b0bf"), fake_target, kernel=False):
             if finding.pc == len(FUNCTION_BEGINS) // 2:
                 seen[finding.rule] += 1
                 assert finding.rule in ("register", "graphics", "branch"), (text, finding)
@@ -117,10 +117,10 @@ def refused_lines(texts: list[str], folder: Path) -> set[int]:
         "-c",
         str(path),
     ]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "-o", str(folder / "o"), "-ferror-limit=0"], capture_output=True, text=True, check=False
     )
-    return {int(line) for line in re.findall(r"lines\.s:(\d+):\d+: error", done.stderr)}
+    return {int(line) for line in re.findall(r"lines\.s:(\d+):\d+: error", result.stderr)}
 
 
 @needs_assembler
@@ -135,15 +135,15 @@ def test_vopd_rules_agree_with_assembler(tmp_path: Path) -> None:
         destination = random.randrange(12), random.randrange(12) >> 1
         low = 0x32 << 26 | x << 22 | y << 17 | second[0] << 9 | source[0]
         high = destination[0] << 24 | destination[1] << 17 | second[1] << 9 | source[1]
-        made = decode(low.to_bytes(4, "little") + high.to_bytes(4, "little") + b"\x11\x11\0\0", 0, TARGET)
-        if made is not None and made.second is not None:
-            texts.append(made.text)
-            wrong.append(list(faults(made, made.second)))
+        result = decode(low.to_bytes(4, "little") + high.to_bytes(4, "little") + b"\x11\x11\0\0", 0, TARGET)
+        if result is not None and result.second is not None:
+            texts.append(result.text)
+            wrong.append(list(faults(result, result.second)))
     refused = refused_lines(texts, tmp_path)
     assert 60 < len(refused) < 390
-    for number, (text, said) in enumerate(zip(texts, wrong, strict=True), 1):
-        if said:
-            assert number in refused, (text, said)
+    for number, (text, output) in enumerate(zip(texts, wrong, strict=True), 1):
+        if output:
+            assert number in refused, (text, output)
         elif number in refused:
             registers = [re.findall(r"v(\d+)", half) for half in text.split("::")]
             assert set(registers[0]) & set(registers[1]), text
@@ -167,12 +167,12 @@ def test_scalar_limits_agree_with_assembler(tmp_path: Path) -> None:
         low = 0x35 << 26 | opcode << 16 | 8 << 8 if opcode in (0x120, 0x2FE) else 0x35 << 26 | opcode << 16
         high = fields[0] | fields[1] << 9 | (fields[2] << 18 if opcode != 0x33D else 0)
         code = low.to_bytes(4, "little") + high.to_bytes(4, "little") + b"\x11\x11\0\0"
-        made = decode(code, 0, TARGET)
-        if made is None or "/*" in made.text:
+        output = decode(code, 0, TARGET)
+        if output is None or "/*" in output.text:
             continue
-        texts.append(made.text)
-        found = lint(code[: made.size_bytes] + bytes.fromhex("0000b0bf"), TARGET, kernel=False)
-        wrong.append({finding.rule for finding in found})
+        texts.append(output.text)
+        result = lint(code[: output.size_bytes] + bytes.fromhex("0000b0bf"), TARGET, kernel=False)
+        wrong.append({finding.rule for finding in result})
     refused = refused_lines(texts, tmp_path)
     assert 60 < len(refused) < 390
     for number, (text, rules) in enumerate(zip(texts, wrong, strict=True), 1):

@@ -19,11 +19,11 @@ def test_random_words_never_raise(target: Target, slow_counts: Counts) -> None:
     seen = 0
     for _ in range(slow_counts(10_000, 1_000_000)):
         code = source.randbytes(16)
-        found = decode(code, 0, target)
-        if found is not None:
+        text = decode(code, 0, target)
+        if text is not None:
             seen += 1
-            assert found.size_bytes in (4, 8, 12, 16) and len(found.words) * 4 == found.size_bytes
-            assert found.text and "\n" not in found.text
+            assert text.size_bytes in (4, 8, 12, 16) and len(text.words) * 4 == text.size_bytes
+            assert text.text and "\n" not in text.text
     assert seen > 1000, "random words hit instructions often"
 
 

@@ -58,14 +58,14 @@ def assembled(text: str, folder: Path) -> bytes:
 @needs_assembler
 def test_loops_are_classified_by_nesting(tmp_path: Path) -> None:
     flow = control_flow(assembled(NESTED, tmp_path), TARGET)
-    found = [(loop.depth, loop.innermost, len(loop.blocks)) for loop in loops(flow)]
-    assert found == [(1, False, 3), (2, True, 1), (1, True, 1)]
+    result = [(loop.depth, loop.innermost, len(loop.blocks)) for loop in loops(flow)]
+    assert result == [(1, False, 3), (2, True, 1), (1, True, 1)]
 
 
 @needs_assembler
 def test_inner_loop_matches_hand_count(tmp_path: Path) -> None:
-    made = report(assembled(NESTED, tmp_path), TARGET, vgprs=64, sgprs=16)
-    inner, last = made.loops
+    result = report(assembled(NESTED, tmp_path), TARGET, vgprs=64, sgprs=16)
+    inner, last = result.loops
     assert (inner.depth, inner.instructions, last.depth, last.instructions) == (2, 11, 1, 3)
     assert inner.load_bytes == 32 * (16 + 2) and inner.scalar_bytes == 16 and inner.lds_bytes == 32 * 16
     assert inner.bytes_per_instruction == (576 + 16) / 11
@@ -87,11 +87,11 @@ def test_inner_loop_matches_hand_count(tmp_path: Path) -> None:
 @needs_assembler
 def test_kernel_report_matches_hand_count(tmp_path: Path) -> None:
     code = assembled(NESTED, tmp_path)
-    made = report(code, TARGET, vgprs=64, sgprs=16)
-    assert (made.vgprs, made.vgprs_used, made.sgprs, made.sgprs_used) == (64, 16, 16, 12)
-    assert (made.instructions, made.code_bytes, made.mix["store"]) == (21, len(code), 1)
-    assert made.vopd_rate == 2 / 3
-    assert made.waves == waves_per_simd(64) == 16
+    result = report(code, TARGET, vgprs=64, sgprs=16)
+    assert (result.vgprs, result.vgprs_used, result.sgprs, result.sgprs_used) == (64, 16, 16, 12)
+    assert (result.instructions, result.code_bytes, result.mix["store"]) == (21, len(code), 1)
+    assert result.vopd_rate == 2 / 3
+    assert result.waves == waves_per_simd(64) == 16
     assert report(code, TARGET).vgprs == 16
 
 
@@ -133,7 +133,7 @@ def test_kernels_of_two_sets_are_compared_side_by_side(capsys: pytest.CaptureFix
         line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith(("add", "matvec"))
     ]
     assert lines == [[name, of] for name in ("matvec_q8_0", "add") for of in ("gfx1201", "radv")]
-    measured = {each["id"]: each["measure"] for each in json.loads(report.read_text())["results"]}
+    measured = {result["id"]: result["measure"] for result in json.loads(report.read_text())["results"]}
     assert measured["radv:matvec_q8_0"]["waves"] < measured["gfx1201:matvec_q8_0"]["waves"] == 16
 
 
@@ -166,18 +166,18 @@ PENDING = """
 @needs_assembler
 def test_loads_in_flight_exclude_waited_loads(tmp_path: Path) -> None:
     """Of a turn of the loop 8 and 2 bytes a lane are left over: with the next one's 16 and 8 there are four."""
-    made = report(assembled(PENDING, tmp_path), TARGET)
-    (loop,) = made.loops
+    result = report(assembled(PENDING, tmp_path), TARGET)
+    (loop,) = result.loops
     assert (loop.in_flight.loads, loop.in_flight.bytes) == (4, 32 * (8 + 2 + 16 + 8))
-    assert made.in_flight == loop.in_flight, "the first turn alone has three: 4, 16 and 8 bytes"
-    assert made.streaming is loop
+    assert result.in_flight == loop.in_flight, "the first turn alone has three: 4, 16 and 8 bytes"
+    assert result.streaming is loop
 
 
 @needs_assembler
 def test_wave_waiting_for_each_load_has_one_in_flight(tmp_path: Path) -> None:
-    made = report(assembled(PENDING.replace("loadcnt 1", "loadcnt 0"), tmp_path), TARGET)
-    assert made.loops[0].in_flight.bytes == 32 * (2 + 16 + 8)
-    each = PENDING.replace("global_load_u16 v10, v0, s[0:1]\n", "").replace("loadcnt 1", "loadcnt 0")
-    alone = each.replace("v[8:9], v0, s[0:1]", "v[8:9], v0, s[0:1]\n s_wait_loadcnt 0")
+    result = report(assembled(PENDING.replace("loadcnt 1", "loadcnt 0"), tmp_path), TARGET)
+    assert result.loops[0].in_flight.bytes == 32 * (2 + 16 + 8)
+    text = PENDING.replace("global_load_u16 v10, v0, s[0:1]\n", "").replace("loadcnt 1", "loadcnt 0")
+    alone = text.replace("v[8:9], v0, s[0:1]", "v[8:9], v0, s[0:1]\n s_wait_loadcnt 0")
     assert report(assembled(alone, tmp_path), TARGET).loops[0].in_flight.loads == 2
     assert report(assembled("s_endpgm", tmp_path), TARGET).streaming is None

@@ -11,8 +11,8 @@ W32, W64, RDNA3 = target_of("gfx1201"), target_of("gfx1201", 64), target_of("gfx
 
 
 def text(raw: str, target: Target = W32) -> str:
-    found = decode(bytes.fromhex(raw), 0, target)
-    return "INVALID" if found is None else found.text
+    text = decode(bytes.fromhex(raw), 0, target)
+    return "INVALID" if text is None else text.text
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_literal_equal_to_inline_constant_is_printed_as_literal(literal: str, wa
 
 
 def test_operands_are_structured_data() -> None:
-    found = decode(bytes.fromhex("050013d601050e04"), 0, W32)
-    assert found is not None and found.mnemonic == "v_fma_f32" and found.encoding == "VOP3"
-    assert [(operand.kind, operand.index, operand.width) for operand in found.operands] == [
+    text = decode(bytes.fromhex("050013d601050e04"), 0, W32)
+    assert text is not None and text.mnemonic == "v_fma_f32" and text.encoding == "VOP3"
+    assert [(operand.kind, operand.index, operand.width) for operand in text.operands] == [
         (Kind.VGPR, 5, 1),
         (Kind.VGPR, 1, 1),
         (Kind.VGPR, 2, 1),
@@ -79,8 +79,8 @@ def test_operands_are_structured_data() -> None:
 def test_dpp_keeps_every_lane_select_bit() -> None:
     """LLVM 22.1.8 drops bit 15 of the DPP dword of some opcodes; the hardware reads it."""
     assert text("e9660a7e01ffffff") == "v_sqrt_f32_dpp v5, v1 dpp8:[7,7,7,7,7,7,7,7]"
-    found = decode(bytes.fromhex("e9660a7e01ffffff"), 0, W32)
-    assert found is not None and found.encoding == "VOP1_DPP8" and found.modifiers[0].value == (7,) * 8
+    result = decode(bytes.fromhex("e9660a7e01ffffff"), 0, W32)
+    assert result is not None and result.encoding == "VOP1_DPP8" and result.modifiers[0].value == (7,) * 8
 
 
 def test_register_tuple_continues_from_s105_into_vcc() -> None:

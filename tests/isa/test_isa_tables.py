@@ -29,16 +29,16 @@ def every_row(generation: int) -> list[InstructionRow]:
 
 @pytest.mark.parametrize("generation", [11, 12])
 def test_every_fact_is_known(generation: int) -> None:
-    found = every_row(generation)
-    assert len(found) > 1200
-    assert {row.encoding for row in found} <= ENCODINGS.keys()
-    assert {row.unit for row in found} <= {*UNITS, "atomic", "cache"}
-    assert {row.flow for row in found} <= {"", *FLOWS}
-    assert {row.counter for row in found} <= {"", *COUNTERS}
-    assert {name for row in found for name in row.waits} <= {"all", "legacy", *COUNTERS}
-    assert {name for row in found for name in row.reads} <= {"scc", "vcc", "exec", "m0", "dst"}
-    assert {name for row in found for name in row.writes} <= {"scc", "exec", "src"}
-    assert {name for row in found for name in row.limits} <= {"permlane", "one_scalar"}
+    result = every_row(generation)
+    assert len(result) > 1200
+    assert {row.encoding for row in result} <= ENCODINGS.keys()
+    assert {row.unit for row in result} <= {*UNITS, "atomic", "cache"}
+    assert {row.flow for row in result} <= {"", *FLOWS}
+    assert {row.counter for row in result} <= {"", *COUNTERS}
+    assert {name for row in result for name in row.waits} <= {"all", "legacy", *COUNTERS}
+    assert {name for row in result for name in row.reads} <= {"scc", "vcc", "exec", "m0", "dst"}
+    assert {name for row in result for name in row.writes} <= {"scc", "exec", "src"}
+    assert {name for row in result for name in row.limits} <= {"permlane", "one_scalar"}
 
 
 def test_all_encodings_of_an_instruction_have_same_facts() -> None:
@@ -67,9 +67,9 @@ def test_rows_cover_llvm_vectors(data_dir: Path) -> None:
         pytest.skip(f"{file} is absent")
     target = target_of("gfx1201")
     lines = [line.split("\t")[0] for line in file.read_text().splitlines() if not line.startswith("#")]
-    found = {made.row.mnemonic for raw in lines if (made := decode(bytes.fromhex(raw), 0, target)) is not None}
-    unseen = {row.mnemonic for row in every_row(12)} - found
-    assert len(found) > 1300 and len(unseen) < 20, sorted(unseen)
+    mnemonics = {text.row.mnemonic for raw in lines if (text := decode(bytes.fromhex(raw), 0, target)) is not None}
+    unseen = {row.mnemonic for row in every_row(12)} - mnemonics
+    assert len(mnemonics) > 1300 and len(unseen) < 20, sorted(unseen)
 
 
 def test_illegal_memory_has_no_row() -> None:

@@ -21,8 +21,8 @@ UPPER = "01050a65"  # v_add_f16_e32 v5.h, v1.l, v2.l
 
 
 def text(raw: str, target: Target) -> str:
-    found = decode(bytes.fromhex(raw), 0, target)
-    return "INVALID" if found is None else found.text
+    text = decode(bytes.fromhex(raw), 0, target)
+    return "INVALID" if text is None else text.text
 
 
 @pytest.mark.rest(keep=2)
@@ -98,7 +98,7 @@ SUM = "01030564"  # v_add_f16_e32 v2.l, v1.l, v1.h
 
 
 def waits(code: str) -> list[str]:
-    return [each.message for each in lint(bytes.fromhex(code + END), target_of("gfx1201")) if each.rule == "wait"]
+    return [item.message for item in lint(bytes.fromhex(code + END), target_of("gfx1201")) if item.rule == "wait"]
 
 
 def test_loads_of_two_halves_need_no_wait_between_them() -> None:
@@ -120,9 +120,9 @@ def test_legacy_waitcnt_is_a_wait() -> None:
 def test_halves_are_registers_of_the_effects() -> None:
     (moved,) = [item.instruction for item in decode_stream(bytes.fromhex("8139587f"), REAL)]
     assert moved is not None and moved.text == "v_mov_b16_e32 v44.h, v1.h"
-    found = effects(moved, REAL)
-    assert names(found.writes) == "v44" and "v1" in names(found.reads)
-    assert half_names(found.written_halves) == "v44.h" and "v1.h" in half_names(found.read_halves)
+    result = effects(moved, REAL)
+    assert names(result.writes) == "v44" and "v1" in names(result.reads)
+    assert half_names(result.written_halves) == "v44.h" and "v1.h" in half_names(result.read_halves)
     mixed = decode(bytes.fromhex("024820cc0103061c"), 0, FAKE)
     assert mixed is not None and mixed.text == "v_fma_mix_f32 v2, v1, v1, v1 op_sel:[1,0,0] op_sel_hi:[1,1,1]"
     assert half_names(effects(mixed, FAKE).read_halves) == "exec_lo, v1"

@@ -24,13 +24,13 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path) -> None:
     total, right, wrong = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for raw, want in rows(data_dir, "gfx1201_w32.tsv"):
         code = bytes.fromhex(raw)
-        found = decode(code, 0, W32)
-        encoding = "none" if found is None else found.encoding
+        text = decode(code, 0, W32)
+        encoding = "none" if text is None else text.encoding
         total[encoding] += 1
-        if found is not None and found.text == want and found.size_bytes == len(code):
+        if text is not None and text.text == want and text.size_bytes == len(code):
             right[encoding] += 1
         else:
-            saw = "INVALID" if found is None else f"{found.text!r}, {found.size_bytes} bytes"
+            saw = "INVALID" if text is None else f"{text.text!r}, {text.size_bytes} bytes"
             wrong[encoding].append(f"{raw}: expected {want!r}, saw {saw}")
     assert sum(total.values()) == 27852
     counts = ", ".join(f"{name} {right[name]}/{total[name]}" for name in sorted(total))
@@ -39,16 +39,16 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path) -> None:
 
 
 def test_instructions_rejected_by_llvm_are_not_decoded(data_dir: Path) -> None:
-    found = rows(data_dir, "gfx1201_w32_invalid.tsv")
-    accepted = {raw: text.text for (raw,) in found if (text := decode(bytes.fromhex(raw), 0, W32)) is not None}
-    assert len(found) >= 200 and not accepted
+    result = rows(data_dir, "gfx1201_w32_invalid.tsv")
+    accepted = {raw: text.text for (raw,) in result if (text := decode(bytes.fromhex(raw), 0, W32)) is not None}
+    assert len(result) >= 200 and not accepted
 
 
 def test_words_and_length_match_the_bytes(data_dir: Path) -> None:
     for raw, _ in rows(data_dir, "gfx1201_w32.tsv")[::7]:
         code = bytes.fromhex(raw)
-        found = decode(code, 0, W32)
-        assert found is not None
-        assert b"".join(word.to_bytes(4, "little") for word in found.words) == code
-        assert decode(b"\xff" * 3 + code, 3, W32) == found, "the offset matters not"
+        text = decode(code, 0, W32)
+        assert text is not None
+        assert b"".join(word.to_bytes(4, "little") for word in text.words) == code
+        assert decode(b"\xff" * 3 + code, 3, W32) == text, "the offset matters not"
         assert decode(code[:-1], 0, W32) is None, "nothing is read beyond the end"

@@ -78,8 +78,8 @@ def test_new_chip_is_one_row(tree: ExtendedTree) -> None:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("program", [CODE, CONTAINER], ids=["code", "container"])
 def test_code_and_containers_recognise_new_chip_by_its_row(tree: ExtendedTree, program: str) -> None:
-    done = tree.python("-c", program)
-    assert done.returncode == 0, done.stderr
+    result = tree.python("-c", program)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.rest
@@ -101,6 +101,6 @@ def test_commands_decode_new_chip_and_report_missing_features(tree: ExtendedTree
 
 @pytest.mark.rest
 def test_card_with_new_chip_is_found_and_has_no_kernels(tree: ExtendedTree, qwen3: str) -> None:
-    done = tree.python("-c", CARD, qwen3)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1200 or sim:gfx1201" in done.stderr
+    result = tree.python("-c", CARD, qwen3)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1200 or sim:gfx1201" in result.stderr

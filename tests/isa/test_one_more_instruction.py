@@ -50,5 +50,5 @@ def test_new_instruction_is_a_row_and_a_meaning(tree: ExtendedTree) -> None:
 
 @pytest.mark.rest
 def test_all_tools_recognise_new_instruction_by_its_row(tree: ExtendedTree) -> None:
-    done = tree.python("-c", USED)
-    assert done.returncode == 0, done.stderr
+    result = tree.python("-c", USED)
+    assert result.returncode == 0, result.stderr

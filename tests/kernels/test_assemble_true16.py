@@ -59,17 +59,17 @@ def assembled(arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tup
         source.write_text("\n".join(text for _, text in left) + "\n")
         messages, built = run_assembler(arch, source, [], output, flags)
     assert built is not None, messages
-    code, at = section_contents(built, "rows.o").get(".text", b""), 0
+    code, index = section_contents(built, "rows.o").get(".text", b""), 0
     target = target_of(arch, 32, true16="real")
     for encoding, text in left:
-        if code[at : at + len(encoding)] == encoding:
+        if code[index : index + len(encoding)] == encoding:
             result.same += 1
-            at += len(encoding)
+            index += len(encoding)
         else:
             result.other.append(text)
-            instruction = decode(code, at, target)
+            instruction = decode(code, index, target)
             assert instruction is not None
-            at += instruction.size_bytes
+            index += instruction.size_bytes
     return result
 
 
@@ -105,7 +105,7 @@ def test_source_with_halves_is_assembled_and_read_as_real_true16(tmp_path: Path)
     path.write_text(KERNEL)
     code = read_zrt(assemble(Source(path)), "k.zrt").code
     assert compile_source(path).startswith(b"ZRT")
-    texts = [each.text for _, each in control_flow(code, target_of("gfx1201", 32)).instructions()]
+    texts = [item.text for _, item in control_flow(code, target_of("gfx1201", 32)).instructions()]
     assert texts[:2] == ["v_mov_b16_e32 v1.h, v0.l", "v_add_f16_e32 v2.l, v1.h, v0.l"]
 
 

@@ -20,7 +20,7 @@ GPU_ID = 0x51D2
 RENDER = "/dev/dri/renderD128"
 NODES = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 PARAMETER = "/sys/module/amdgpu/parameters/user_queue"
-IOCTLS = {each.request: each for module in (drm, amdgpu, kfd) for each in module.IOCTLS.values()}
+IOCTLS = {ioctl.request: ioctl for module in (drm, amdgpu, kfd) for ioctl in module.IOCTLS.values()}
 
 R9700 = {  # as Linux 6.17 describes it; the save-area sizes are not there before 6.19
     "cpu_cores_count": 0,
@@ -114,13 +114,13 @@ class FakeDriver:
         self.calls.append(("close", (fd,)))
 
     def read_file(self, path: str) -> bytes:
-        found = self.files.get(path, FileNotFoundError(errno.ENOENT, "No such file or directory", path))
-        if isinstance(found, OSError):
-            raise found
-        return found
+        file = self.files.get(path, FileNotFoundError(errno.ENOENT, "No such file or directory", path))
+        if isinstance(file, OSError):
+            raise file
+        return file
 
     def list_dir(self, path: str) -> list[str]:
-        inside = {each[len(path) + 1 :].split("/")[0] for each in self.files if each.startswith(f"{path}/")}
+        inside = {file[len(path) + 1 :].split("/")[0] for file in self.files if file.startswith(f"{path}/")}
         if not inside:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return sorted(inside)
@@ -139,9 +139,9 @@ class FakeDriver:
         assert fd == ANONYMOUS or fd in self.fds
         if fixed_va is not None:
             assert any(
-                each.set_aside
-                and each.address <= fixed_va <= fixed_va + size_bytes <= each.address + each.size_bytes
-                for each in self.mappings
+                item.set_aside
+                and item.address <= fixed_va <= fixed_va + size_bytes <= item.address + item.size_bytes
+                for item in self.mappings
             )
         memory = mmap.mmap(-1, size_bytes)
         mapping = Mapping(_address(memory), size_bytes, prot)  # elsewhere than asked for, on purpose
@@ -176,7 +176,7 @@ class FakeDriver:
         kinds: dict[str, object] = {
             "fds": self.fds,
             "mappings": self.mappings,
-            "allocs": {handle: each for handle, each in self.allocs.items() if handle != self.page},
+            "allocs": {handle: item for handle, item in self.allocs.items() if handle != self.page},
             "mapped": self.mapped,
             "bos": self.bos,
             "vas": self.vas,
@@ -261,8 +261,8 @@ class FakeDriver:
 
     def _exact(self, va: int, size_bytes: int) -> bool:
         return any(
-            each["va_addr"] == va and each["size"] == size_bytes and handle in self.mapped
-            for handle, each in self.allocs.items()
+            item["va_addr"] == va and item["size"] == size_bytes and handle in self.mapped
+            for handle, item in self.allocs.items()
         )
 
     def _create_queue(self, r: StructBytes) -> None:
@@ -306,13 +306,13 @@ class FakeDriver:
         size = kfd.EVENT_DATA.size_bytes
         fired = 0
         for index in range(r["num_events"]):
-            at = r["events_ptr"] + index * size
-            data = kfd.EVENT_DATA.read(read_host(at, size))
+            position = r["events_ptr"] + index * size
+            data = kfd.EVENT_DATA.read(read_host(position, size))
             self._must(data["event_id"] in self.events, errno.EINVAL)
             for name, value in self.fire.get(data["event_id"], {}).items():
                 data[name] = value
                 fired += 1
-            write_host(at, bytes(data.raw))
+            write_host(position, bytes(data.raw))
         r["wait_result"] = kfd.KFD_IOC_WAIT_RESULT_COMPLETE if fired else kfd.KFD_IOC_WAIT_RESULT_TIMEOUT
 
     # --- DRM ---
@@ -359,7 +359,7 @@ class FakeDriver:
     def _amdgpu_gem_va(self, r: StructBytes) -> None:
         self._must(r["handle"] in self.bos and r["vm_timeline_syncobj_out"] in self.syncobjs, errno.ENOENT)
         if r["operation"] == amdgpu.AMDGPU_VA_OP_MAP:
-            self._must(not any(self._overlaps(r, each) for each in self.vas.values()), errno.EINVAL)
+            self._must(not any(self._overlaps(r, item) for item in self.vas.values()), errno.EINVAL)
             self.vas[r["va_address"]] = r
         else:
             del self.vas[r["va_address"]]

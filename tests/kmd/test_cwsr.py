@@ -27,7 +27,7 @@ TABLE = [  # part, target, CUs: control stack, save area with it, buffer
 @pytest.mark.parametrize(("part", "target", "units", "wanted"), TABLE)
 def test_computed_sizes(part: str, target: int, units: int, wanted: list[tuple[int, int, int]]) -> None:
     got = cwsr_sizes(node(target, units))
-    assert [(each.control_stack_bytes, each.save_bytes, each.buffer_bytes) for each in got] == wanted
+    assert [(item.control_stack_bytes, item.save_bytes, item.buffer_bytes) for item in got] == wanted
 
 
 def test_topology_node_sizes_take_precedence() -> None:

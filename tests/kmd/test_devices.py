@@ -62,7 +62,7 @@ def test_report_matches_the_table_and_adds_details(capsys: pytest.CaptureFixture
     path = tmp_path / "report.json"
     text = printed(driver, capsys, str(path))
     report = json.loads(path.read_text())
-    assert [each["id"] for each in report["results"]] == [
+    assert [result["id"] for result in report["results"]] == [
         "renderD128 gfx1201/t2",
         "renderD128 gfx1201/t1",
         "cpu/t_cpu_native",

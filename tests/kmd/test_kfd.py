@@ -235,11 +235,11 @@ def test_event_page_is_passed_once_and_outlives_the_process() -> None:
     events = [process.events.create(EventKind.SIGNAL) for _ in range(3)]
     page = process.events.page
     assert page is not None
-    assert [each["event_page_offset"] for each in driver.sent(kfd.IOC_CREATE_EVENT)] == [page.handle, 0, 0]
+    assert [item["event_page_offset"] for item in driver.sent(kfd.IOC_CREATE_EVENT)] == [page.handle, 0, 0]
     assert events[2].slot_va == page.gpu_va + 8 * events[2].trigger
     process.close()
     assert driver.left() == {} and list(driver.allocs) == [page.handle]
-    assert page.handle not in [each["handle"] for each in driver.sent(kfd.IOC_FREE_MEMORY_OF_GPU)]
+    assert page.handle not in [item["handle"] for item in driver.sent(kfd.IOC_FREE_MEMORY_OF_GPU)]
 
 
 def test_event_page_without_signal_events_is_freed() -> None:
@@ -261,7 +261,7 @@ def test_wait_returns_fired_events_and_their_data() -> None:
     driver.fire[memory.event_id] = {"va": 0xDEAD000, "not_present": 1, "memory_gpu_id": GPU_ID}
     driver.fire[reset.event_id] = {"reset_cause": 0, "memory_lost": 1, "reset_gpu_id": GPU_ID}
     fired = process.events.wait([signal, other, memory, reset], 1.0)
-    assert [each.event for each in fired] == [signal, memory, reset]
+    assert [item.event for item in fired] == [signal, memory, reset]
     assert fired[1].detail == MemoryFault(0xDEAD000, not_present=True, gpu_id=GPU_ID)
     assert fired[2].detail == GpuReset(GPU_ID, whole_gpu=True, ecc=False, memory_lost=True)
     assert signal.age == 2
@@ -365,7 +365,7 @@ def test_hidden_node_is_reported_not_skipped_silently() -> None:
     driver.files[f"{NODES}/2/gpu_id"] = b"\n"
     process = KfdProcess(driver)
     assert process.topology.gpus == ()
-    assert [each.split(":")[0] for each in process.topology.hidden] == ["node 1", "node 2"]
+    assert [item.split(":")[0] for item in process.topology.hidden] == ["node 1", "node 2"]
     process.close()
 
 

@@ -37,8 +37,8 @@ def test_file_is_mapped_over_a_reserved_range_and_released(driver: LinuxDriver, 
     over.view[:4] = b"here"
     assert file.read_bytes()[PAGE : PAGE + 4] == b"here"
     driver.munmap(over)
-    again = driver.mmap(fd, PAGE, 0, RW, fixed_va=aside.address + PAGE)
-    driver.munmap(again)
+    second = driver.mmap(fd, PAGE, 0, RW, fixed_va=aside.address + PAGE)
+    driver.munmap(second)
     driver.munmap(aside)
     driver.close(fd)
 

@@ -32,8 +32,8 @@ class Recorder(SimDriver):
 
 def sent(driver: Recorder, *modules: dict[tuple[str, int], Ioctl]) -> tuple[set[str], set[str]]:
     """Return the names of the ioctls that succeeded, and of all that the modules declare."""
-    declared = {each.request: each.name for module in modules for each in module.values()}
-    return {declared[each] for each in driver.requests if each in declared}, set(declared.values())
+    declared = {item.request: item.name for module in modules for item in module.values()}
+    return {declared[request] for request in driver.requests if request in declared}, set(declared.values())
 
 
 versions = pytest.mark.parametrize("linux", VERSIONS)
@@ -57,27 +57,27 @@ def test_every_ioctl_of_t1_succeeds(linux: str) -> None:
             gpu.queues.set_cu_mask(queue, (0xFFFFFFFF,))
         assert gpu.clocks().gpu >= 0 and gpu.available_memory() > 0
         gpu.flush_hdp()
-    done, declared = sent(driver, kfd.IOCTLS)
-    assert declared - done == ONLY_PROBED
+    result, declared = sent(driver, kfd.IOCTLS)
+    assert declared - result == ONLY_PROBED
 
 
-@pytest.mark.parametrize("linux", [each for each in VERSIONS if LINUX_VERSIONS[each].userq])
+@pytest.mark.parametrize("linux", [version for version in VERSIONS if LINUX_VERSIONS[version].userq])
 @pytest.mark.rest(keep=2)
 def test_every_ioctl_of_t2_succeeds(linux: str) -> None:
     driver = Recorder(linux)
     with UserqGpu(driver, RENDER) as gpu:
-        buffers = [gpu.alloc(3 << 20, each, each.value) for each in Placement if each is not Placement.USERPTR]
+        buffers = [gpu.alloc(3 << 20, item, item.value) for item in Placement if item is not Placement.USERPTR]
         assert gpu.fallbacks == [] and gpu.fault() is None and gpu.node.vram_lost_count() == 0
         with gpu.create_queue(ring_bytes=1 << 16) as queue:
-            done = gpu.syncobj("done")
-            gpu.signal(queue, [done], writes=buffers)
-            assert all(value == 0 for _, value in gpu.fences(queue, [done]))  # of no work
-            assert done.wait(1.0)
+            syncobj = gpu.syncobj("done")
+            gpu.signal(queue, [syncobj], writes=buffers)
+            assert all(value == 0 for _, value in gpu.fences(queue, [syncobj]))  # of no work
+            assert syncobj.wait(1.0)
     succeeded, declared = sent(driver, amdgpu.IOCTLS, drm.IOCTLS)
     assert declared - succeeded == set()
 
 
-@pytest.mark.parametrize("linux", [each for each in VERSIONS if not LINUX_VERSIONS[each].userq])
+@pytest.mark.parametrize("linux", [version for version in VERSIONS if not LINUX_VERSIONS[version].userq])
 def test_linux_without_user_queues_is_named(linux: str) -> None:
     with pytest.raises(UnsupportedError, match="this amdgpu has no user queues"):
         UserqGpu(SimDriver(linux=linux), RENDER)

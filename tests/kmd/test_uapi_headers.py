@@ -30,21 +30,23 @@ def constants(module: ModuleType) -> dict[str, int]:
 
 
 def structs(module: ModuleType) -> list[Struct]:
-    found = [each for each in vars(module).values() if isinstance(each, Struct)]
-    return [each for each in found if not each.c_name.startswith("proposed ")]
+    result = [item for item in vars(module).values() if isinstance(item, Struct)]
+    return [item for item in result if not item.c_name.startswith("proposed ")]
 
 
 def declared() -> dict[str, int]:
     """A C expression for each fact, and the value declared for it."""
     facts: dict[str, int] = {}
     for module in MODULES:
-        for each in structs(module):
-            facts[f"sizeof({each.c_name})"] = each.size_bytes
-            for name, field in each.fields.items():
-                facts[f"offsetof({each.c_name}, {field.c_path})"] = each.offsets[name]
-                facts[f"sizeof((({each.c_name} *)0)->{field.c_path})"] = field.size_bytes
+        for struct in structs(module):
+            facts[f"sizeof({struct.c_name})"] = struct.size_bytes
+            for name, field in struct.fields.items():
+                facts[f"offsetof({struct.c_name}, {field.c_path})"] = struct.offsets[name]
+                facts[f"sizeof((({struct.c_name} *)0)->{field.c_path})"] = field.size_bytes
         facts |= {f"(unsigned int)({name})": value for name, value in constants(module).items()}
-        facts |= {each.name: each.request for each in module.IOCTLS.values() if each.name != "DRM_COMMAND_BASE"}
+        facts |= {
+            ioctl.name: ioctl.request for ioctl in module.IOCTLS.values() if ioctl.name != "DRM_COMMAND_BASE"
+        }
     return facts
 
 
@@ -56,7 +58,10 @@ def program(expressions: list[str]) -> str:
         "#include <drm/amdgpu_drm.h>",
         "#include <linux/kfd_ioctl.h>",
         "unsigned long long facts[] = {",
-        *(f"  {MARK}ULL ^ (unsigned long long)({each})," for each in ("LINUX_VERSION_CODE", *expressions)),
+        *(
+            f"  {MARK}ULL ^ (unsigned long long)({expression}),"
+            for expression in ("LINUX_VERSION_CODE", *expressions)
+        ),
         "};",
     ]
     return "\n".join(lines)
@@ -81,7 +86,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     )
     assert built.returncode == 0, built.stderr
     quads = re.findall(r"^\s*\.quad\s+(-?\d+)", assembly.read_text(), re.MULTILINE)
-    version, *values = (int(each) % (1 << 64) ^ MARK for each in quads)
+    version, *values = (int(quad) % (1 << 64) ^ MARK for quad in quads)
     if version < SINCE:
         pytest.skip(f"headers of Linux {version >> 16}.{version >> 8 & 255}: the declarations are of 7.2")
     return dict(zip(expressions, values, strict=True))
@@ -89,29 +94,29 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 
 def test_sizes_offsets_and_numbers_match_the_headers(real: dict[str, int]) -> None:
     wrong = {
-        each: (value, real[each]) for each, value in declared().items() if real[each] != value & (1 << 64) - 1
+        item: (value, real[item]) for item, value in declared().items() if real[item] != value & (1 << 64) - 1
     }
     assert not wrong, "(declared, header): " + repr(wrong)
 
 
 def test_comparison_is_not_empty() -> None:
     facts = declared()
-    assert sum(each.startswith(("sizeof(struct", "sizeof(union")) for each in facts) >= 50
-    assert sum(each.startswith("offsetof") for each in facts) >= 300
-    assert sum(isinstance(each, Ioctl) for module in MODULES for each in module.IOCTLS.values()) >= 45
+    assert sum(fact.startswith(("sizeof(struct", "sizeof(union")) for fact in facts) >= 50
+    assert sum(fact.startswith("offsetof") for fact in facts) >= 300
+    assert sum(isinstance(ioctl, Ioctl) for module in MODULES for ioctl in module.IOCTLS.values()) >= 45
 
 
 def test_no_struct_field_is_missing() -> None:
     """Fields leave no hole but padding: what is not declared would travel as zero for ever."""
     for module in MODULES:
-        for each in structs(module):
+        for struct in structs(module):
             covered = {
                 byte
-                for name, field in each.fields.items()
-                for byte in range(each.offsets[name], each.offsets[name] + field.size_bytes)
+                for name, field in struct.fields.items()
+                for byte in range(struct.offsets[name], struct.offsets[name] + field.size_bytes)
             }
-            holes = set(range(each.size_bytes)) - covered
-            assert len(holes) <= HOLES.get(each.c_name, 0), (each, sorted(holes))
+            holes = set(range(struct.size_bytes)) - covered
+            assert len(holes) <= HOLES.get(struct.c_name, 0), (struct, sorted(holes))
 
 
 HOLES = {  # bytes C itself leaves between members or at the end, or the rest of a union

@@ -26,11 +26,11 @@ def everything(driver: FakeDriver) -> None:
     with UserqGpu(driver, RENDER) as gpu:
         transport: Transport = gpu
         buffer = transport.alloc(3 << 20, Placement.VRAM, "weights")
-        done = gpu.syncobj("done")
+        syncobj = gpu.syncobj("done")
         with gpu.create_queue(ring_bytes=1 << 16) as queue:
-            gpu.signal(queue, [done], writes=[buffer])
-            gpu.fences(queue, [done])
-        done.wait(0.0)
+            gpu.signal(queue, [syncobj], writes=[buffer])
+            gpu.fences(queue, [syncobj])
+        syncobj.wait(0.0)
         gpu.fault()
 
 
@@ -55,10 +55,10 @@ def everything(driver: FakeDriver) -> None:
     ],
 )
 def test_each_reason_has_a_message_and_advice(facts: UserqFacts, usable: bool, words: str) -> None:
-    found = decide(facts)
-    assert found.usable == usable
-    assert words in f"{found.why}; {found.next}"
-    assert bool(found.next) != usable
+    result = decide(facts)
+    assert result.usable == usable
+    assert words in f"{result.why}; {result.next}"
+    assert bool(result.next) != usable
 
 
 def test_excluded_chips_and_minimum_versions_do_not_overlap() -> None:
@@ -144,10 +144,10 @@ def test_mapping_carries_the_memory_type_and_gpu_access() -> None:
     first, second = driver.sent(amdgpu.IOCTL_GEM_VA)
     assert first["flags"] == 0b1110 | amdgpu.AMDGPU_VM_MTYPE_UC
     assert second["flags"] == 0b1010
-    assert [each["vm_timeline_point"] for each in (first, second)] == [1, 2]
+    assert [item["vm_timeline_point"] for item in (first, second)] == [1, 2]
     gpu.close()
     unmaps = driver.sent(amdgpu.IOCTL_GEM_VA)[2:]
-    assert [each["operation"] for each in unmaps] == [2, 2]
+    assert [unmap["operation"] for unmap in unmaps] == [2, 2]
     assert driver.left() == {}
 
 
@@ -214,16 +214,16 @@ def test_page_table_timeout_is_waited_for_only_once() -> None:
 def test_deadlines_use_the_monotonic_clock() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
-    done = gpu.syncobj("done")
+    syncobj = gpu.syncobj("done")
     before = time.monotonic_ns()
-    assert done.wait(2.0)
-    asked = driver.sent(drm.IOCTL_SYNCOBJ_WAIT)[-1]["timeout_nsec"]
-    assert 2_000_000_000 <= asked - before < 4_000_000_000
+    assert syncobj.wait(2.0)
+    deadline_ns = driver.sent(drm.IOCTL_SYNCOBJ_WAIT)[-1]["timeout_nsec"]
+    assert 2_000_000_000 <= deadline_ns - before < 4_000_000_000
     driver.refuse["DRM_IOCTL_SYNCOBJ_WAIT"] = errno.ETIME
-    assert not done.wait(0.0)
+    assert not syncobj.wait(0.0)
     driver.refuse["DRM_IOCTL_SYNCOBJ_WAIT"] = errno.ECANCELED
     with pytest.raises(DriverError):
-        done.wait(0.0)
+        syncobj.wait(0.0)
     gpu.close()
     assert driver.left() == {}
 
@@ -232,8 +232,8 @@ def test_fences_are_counted_then_fetched() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     queue = gpu.create_queue(ring_bytes=4096)
-    done = gpu.syncobj("done")
-    assert gpu.fences(queue, [done]) == ((0x1000, 7),)
+    syncobj = gpu.syncobj("done")
+    assert gpu.fences(queue, [syncobj]) == ((0x1000, 7),)
     counting, filling = driver.sent(amdgpu.IOCTL_USERQ_WAIT)
     assert (counting["num_fences"], filling["num_fences"]) == (0, 2)
     gpu.close()

@@ -23,15 +23,15 @@ class Debugged:
 
     @property
     def stops(self) -> list[dict[str, Any]]:
-        return [each for each in self.records if each["record"] == "stop"]
+        return [record for record in self.records if record["record"] == "stop"]
 
     @property
     def values(self) -> list[list[Any]]:
-        return [each["values"] for each in self.records if each["record"] == "value"]
+        return [record["values"] for record in self.records if record["record"] == "value"]
 
     def lines(self) -> list[int]:
         """Return the line of each stop, 0 after the end."""
-        return [int(each.get("line", "0").rpartition(":")[2] or 0) for each in self.stops]
+        return [int(stop.get("line", "0").rpartition(":")[2] or 0) for stop in self.stops]
 
 
 class Script:

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 
 def line(text: str) -> int:
     """Return the number of the only line of the kernel that begins with this text."""
-    (number,) = [at for at, each in enumerate(LINES, 1) if each.strip().startswith(text)]
+    (number,) = [index for index, item in enumerate(LINES, 1) if item.strip().startswith(text)]
     return number
 
 
@@ -62,20 +62,20 @@ def test_launch_without_stops_has_the_results_of_launch(code: Path) -> None:
         seen.append(session.reader().read("out[0..128]").plain())
 
     zinc_rt.launch(code, grid=2, block=64, args=args, device="sim", debugger=DebugSession(interact))
-    done = zinc_rt.launch(code, grid=2, block=64, args=args, device="sim")
+    result = zinc_rt.launch(code, grid=2, block=64, args=args, device="sim")
     assert stops == ["start", "the launch has ended"]
-    assert seen == [done.outputs["out"].tolist()] and done.findings == ()
+    assert seen == [result.outputs["out"].tolist()] and result.findings == ()
 
 
 def test_breakpoint_at_a_line_shows_lanes_and_memory(script: Script) -> None:
-    at = line("v_add_nc_u32 v3, 100")
-    done = script(
-        f"break {at}", "continue", "print v3", "step", "print v3[6..10]", "print in[0..3]", "print out[0]"
+    index = line("v_add_nc_u32 v3, 100")
+    result = script(
+        f"break {index}", "continue", "print v3", "step", "print v3[6..10]", "print in[0..3]", "print out[0]"
     )
-    assert done.code == 0 and done.lines() == [line("s_load_b128"), at, at + 1]
-    assert [each["exec"] for each in done.stops] == [0xFFFFFFFF, 0xFF, 0xFF]
-    assert done.values == [LANES.tolist(), [106, 107, 8, 9], [0, 1, 2], [None]]
-    assert [each["active"] for each in done.records if each.get("expression") == "v3[6..10]"] == [
+    assert result.code == 0 and result.lines() == [line("s_load_b128"), index, index + 1]
+    assert [stop["exec"] for stop in result.stops] == [0xFFFFFFFF, 0xFF, 0xFF]
+    assert result.values == [LANES.tolist(), [106, 107, 8, 9], [0, 1, 2], [None]]
+    assert [record["active"] for record in result.records if record.get("expression") == "v3[6..10]"] == [
         [True, True, False, False]
     ]
 
@@ -99,128 +99,130 @@ def test_every_command_is_in_the_docs() -> None:
 
 
 def test_breakpoint_at_a_pc_and_scalar_registers(script: Script) -> None:
-    done = script("break *0x2c", "continue", "print s8", "print s4", "print exec", "print vcc", "print v[1:2][5]")
-    assert done.stops[-1]["pc"] == 0x2C and done.stops[-1]["reason"] == "breakpoint 1"
-    assert done.values == [[0], [0], [0xFFFFFFFF], [None], [20 | 20 << 32]]
+    result = script(
+        "break *0x2c", "continue", "print s8", "print s4", "print exec", "print vcc", "print v[1:2][5]"
+    )
+    assert result.stops[-1]["pc"] == 0x2C and result.stops[-1]["reason"] == "breakpoint 1"
+    assert result.values == [[0], [0], [0xFFFFFFFF], [None], [20 | 20 << 32]]
 
 
 def test_loop_stops_in_each_turn_and_by_count_and_condition(script: Script) -> None:
-    at = line("v_add_nc_u32 v4, 3")
-    assert script(f"break {at} wave 1", *["continue"] * 4, "print s8").values == [[3]]
-    assert script(f"break {at} after 2", "continue", "print s8", "print v4[31]").values == [[2], [6]]
-    assert script(f"break {at} group 1 wave 1 if s8 == 3", "continue", "print v4[0]", "print s4").values == [
+    index = line("v_add_nc_u32 v4, 3")
+    assert script(f"break {index} wave 1", *["continue"] * 4, "print s8").values == [[3]]
+    assert script(f"break {index} after 2", "continue", "print s8", "print v4[31]").values == [[2], [6]]
+    assert script(f"break {index} group 1 wave 1 if s8 == 3", "continue", "print v4[0]", "print s4").values == [
         [9],
         [256],
     ]
-    done = script(f"break {at} if v4[3] > 100", "continue")
-    assert done.stops[-1]["ended"] and done.stops[-1]["reason"] == "the launch has ended"
+    result = script(f"break {index} if v4[3] > 100", "continue")
+    assert result.stops[-1]["ended"] and result.stops[-1]["reason"] == "the launch has ended"
 
 
 def test_condition_that_cannot_be_evaluated_stops(script: Script) -> None:
-    at = line("s_mov_b32 s8")
-    done = script(f"break {at} if *s[8:9]:u32[0] == 3", "continue", "step", "break 99999")
-    assert done.stops[1]["reason"] == "condition of a breakpoint: *s[8:9]:u32[0]: s[8:9] was never written"
-    assert done.stops[2]["step"] == done.stops[1]["step"] + 1 and "debugged.s:99999: no code" in done.error
+    index = line("s_mov_b32 s8")
+    result = script(f"break {index} if *s[8:9]:u32[0] == 3", "continue", "step", "break 99999")
+    assert result.stops[1]["reason"] == "condition of a breakpoint: *s[8:9]:u32[0]: s[8:9] was never written"
+    assert result.stops[2]["step"] == result.stops[1]["step"] + 1 and "debugged.s:99999: no code" in result.error
 
 
 def test_another_wave_is_stopped_with_no_active_lane(script: Script) -> None:
-    at = line("v_add_nc_u32 v3, 100")
-    done = script(f"break {at} wave 1", "continue", "print v0[0..2]", "waves", "wave 0", "print v3[0]")
-    stop = done.stops[-1]
+    index = line("v_add_nc_u32 v3, 100")
+    result = script(f"break {index} wave 1", "continue", "print v0[0..2]", "waves", "wave 0", "print v3[0]")
+    stop = result.stops[-1]
     assert (stop["wave"], stop["exec"], stop["workgroup"]) == (1, 0, [0, 0, 0])
-    assert done.values == [[32, 33], [100]]
-    (waves,) = [each["waves"] for each in done.records if each["record"] == "waves"]
-    assert [each["progress"] for each in waves] == ["waits at the barrier", "stopped here"]
+    assert result.values == [[32, 33], [100]]
+    (waves,) = [record["waves"] for record in result.records if record["record"] == "waves"]
+    assert [wave["progress"] for wave in waves] == ["waits at the barrier", "stopped here"]
 
 
 def test_step_runs_the_selected_wave_until_it_ends(script: Script) -> None:
-    done = script("step 3", "wave 1", "step", "wave 0", "step 2", "finish", "step", "where")
-    position = [(each["workgroup"][0], each["wave"], each["pc"]) for each in done.stops]
+    result = script("step 3", "wave 1", "step", "wave 0", "step 2", "finish", "step", "where")
+    position = [(stop["workgroup"][0], stop["wave"], stop["pc"]) for stop in result.stops]
     assert position[:3] == [(0, 0, 0), (0, 0, 0x10), (0, 1, 8)]
     last = LINES.index("  s_endpgm") + 1
-    assert done.lines()[4] == last and position[4][1] == 0
-    assert done.stops[5]["reason"] == "wave 0 of workgroup (0, 0, 0) has ended"
+    assert result.lines()[4] == last and position[4][1] == 0
+    assert result.stops[5]["reason"] == "wave 0 of workgroup (0, 0, 0) has ended"
     assert position[5] == (1, 0, 0), "the other wave has ended before"
 
 
 def test_group_steps_to_its_barrier_and_its_end(script: Script) -> None:
-    done = script("step group", "print lds[0..10]", "print lds[40]", "step group", "step group")
-    assert [each["reason"] for each in done.stops[1:]] == [
+    result = script("step group", "print lds[0..10]", "print lds[40]", "step group", "step group")
+    assert [stop["reason"] for stop in result.stops[1:]] == [
         "all waves have arrived at the barrier",
         "workgroup (0, 0, 0) has ended",
         "all waves have arrived at the barrier",
     ]
-    assert done.values == [[100, 101, 102, 103, 104, 105, 106, 107, 8, 9], [40]]
-    assert done.stops[2]["workgroup"] == [1, 0, 0] and done.stops[2]["pc"] == 0
+    assert result.values == [[100, 101, 102, 103, 104, 105, 106, 107, 8, 9], [40]]
+    assert result.stops[2]["workgroup"] == [1, 0, 0] and result.stops[2]["pc"] == 0
 
 
 def test_next_goes_to_another_line(script: Script) -> None:
-    done = script("next", "next 2")
-    assert done.lines() == [line("s_load_b128"), line("v_lshlrev_b32 v1"), line("s_mov_b32 s8")]
+    result = script("next", "next 2")
+    assert result.lines() == [line("s_load_b128"), line("v_lshlrev_b32 v1"), line("s_mov_b32 s8")]
 
 
 def test_watches_stop_after_the_store(script: Script) -> None:
-    done = script("watch out[3]", "watch lds[9]", "watch v4[7]", "watch s8", "delete 3", *["continue"] * 6)
-    changes = [each["change"] for each in done.stops if "change" in each]
-    assert [(each["watch"], each["before"], each["now"]) for each in changes] == [
+    result = script("watch out[3]", "watch lds[9]", "watch v4[7]", "watch s8", "delete 3", *["continue"] * 6)
+    changes = [stop["change"] for stop in result.stops if "change" in stop]
+    assert [(change["watch"], change["before"], change["now"]) for change in changes] == [
         *[("s8", hex(turn), hex(turn + 1)) for turn in range(4)],
         ("lds[9]", "0xa5a5a5a5", "0x9"),
         ("out[3]", "-1", "47"),
     ]
-    assert done.lines()[-2:] == [line("ds_store_b32") + 1, len(LINES[: LINES.index("  s_endpgm")]) + 1]
+    assert result.lines()[-2:] == [line("ds_store_b32") + 1, len(LINES[: LINES.index("  s_endpgm")]) + 1]
 
 
 def test_watch_of_a_lane_belongs_to_its_wave(script: Script) -> None:
-    done = script(
+    result = script(
         f"break {line('ds_load_b32')} wave 1", "continue", "watch v5[4]", "continue", "continue", "continue"
     )
-    assert [each["change"]["now"] for each in done.stops if "change" in each] == ["0x68", "0x74"]
-    assert {each["wave"] for each in done.stops if "change" in each} == {1}
+    assert [stop["change"]["now"] for stop in result.stops if "change" in stop] == ["0x68", "0x74"]
+    assert {stop["wave"] for stop in result.stops if "change" in stop} == {1}
 
 
 def test_back_runs_the_launch_again_to_an_earlier_step(script: Script) -> None:
-    at = LINES.index("  s_endpgm") + 1
-    done = script(
-        f"break {at} wave 1", "continue", "print out[32]", "back", "back 3", "print v3[2]", "goto 0", "goto 40",
+    index = LINES.index("  s_endpgm") + 1
+    result = script(
+        f"break {index} wave 1", "continue", "print out[32]", "back", "back 3", "print v3[2]", "goto 0", "goto 40",
         "print out[32]", "continue", "print out[32]",
     )  # fmt: skip
-    first, after, back, more, start, later, again = done.stops[0], *done.stops[1:]
-    assert (back["wave"], back["line"]) == (1, f"{after['line'].rpartition(':')[0]}:{at - 1}")
+    first, after, back, more, start, later, second = result.stops[0], *result.stops[1:]
+    assert (back["wave"], back["line"]) == (1, f"{after['line'].rpartition(':')[0]}:{index - 1}")
     assert more["reason"] == "back" and start["step"] == first["step"] == 0 and later["step"] == 40
-    assert {**again, "findings": []} == {**after, "findings": []}
-    assert done.values == [[112], [34], [None], [112]], "memory is as it was at each step"
+    assert {**second, "findings": []} == {**after, "findings": []}
+    assert result.values == [[112], [34], [None], [112]], "memory is as it was at each step"
 
 
 def test_break_on_error_stops_before_the_instruction(capsys: Capture, code: Path) -> None:
     short = [*ARGUMENTS[:-1], "in=in:i32[100]:range"]
     script = Script(capsys, code, *short)
-    done = script("print v2[3..6]", "print v3", "back", "continue", options=["--break-on-error"])
-    first, _, again = done.stops
-    assert done.code == 1 and first["reason"] == "finding"
-    assert (first["workgroup"], first["wave"], first["line"]) == ([1, 0, 0], 1, again["line"])
+    result = script("print v2[3..6]", "print v3", "back", "continue", options=["--break-on-error"])
+    first, _, second = result.stops
+    assert result.code == 1 and first["reason"] == "finding"
+    assert (first["workgroup"], first["wave"], first["line"]) == ([1, 0, 0], 1, second["line"])
     (finding,) = first["findings"]
     assert finding["rule"] == "out-of-bounds" and finding["access"] == "load of in[100] of 100 elements"
     assert first["line"] == finding["line"] and first["line"].endswith(f":{line('global_load_b32')}")
-    assert done.values[0] == [396, 400, 404] and set(done.values[1]) == {None}, "before the load"
-    assert again["step"] == first["step"] and len(again["findings"]) == 1
+    assert result.values[0] == [396, 400, 404] and set(result.values[1]) == {None}, "before the load"
+    assert second["step"] == first["step"] and len(second["findings"]) == 1
     assert "ended" in script("continue", options=["--tool", "racecheck", "--break-on-error"]).stops[0]
 
 
 def test_missing_wait_stops_at_its_instruction(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "k.s"
     path.write_text("\n".join(LINES).replace("  s_wait_loadcnt 0\n", ""))
-    done = Script(capsys, path, *ARGUMENTS)("continue", options=["--break-on-error"])
-    assert done.code == 1 and [each["rule"] for each in done.stops[0]["findings"]] == ["wait"]
-    assert done.stops[0]["instruction"].startswith("v_add_nc_u32_e32 v3, 0x64") and done.stops[1]["ended"]
+    result = Script(capsys, path, *ARGUMENTS)("continue", options=["--break-on-error"])
+    assert result.code == 1 and [finding["rule"] for finding in result.stops[0]["findings"]] == ["wait"]
+    assert result.stops[0]["instruction"].startswith("v_add_nc_u32_e32 v3, 0x64") and result.stops[1]["ended"]
 
 
 def test_fault_stops_at_its_instruction_and_can_be_left_back(capsys: Capture, code: Path) -> None:
     script = Script(capsys, code, "--block", "64", "--arg", "out=null", "--arg", "in=in:i32[128]:range")
-    done = script("continue", "print v5[0]", "back", "continue", "continue")
-    fault, _, again, end = done.stops[1:]
-    assert fault["reason"] == again["reason"] == "finding" and fault["step"] == again["step"]
+    result = script("continue", "print v5[0]", "back", "continue", "continue")
+    fault, _, second, end = result.stops[1:]
+    assert fault["reason"] == second["reason"] == "finding" and fault["step"] == second["step"]
     assert fault["findings"][0]["rule"] == "page-fault" and "null pointer" in fault["findings"][0]["access"]
-    assert done.values == [[112]] and end["ended"] and done.code == 1
+    assert result.values == [[112]] and end["ended"] and result.code == 1
 
 
 @pytest.mark.parametrize(
@@ -252,9 +254,9 @@ def test_fault_stops_at_its_instruction_and_can_be_left_back(capsys: Capture, co
 )  # fmt: skip
 @pytest.mark.rest(keep=4)
 def test_wrong_command_ends_a_script(script: Script, command: str, message: str) -> None:
-    done = script(command, "print exec")
-    assert done.code == 2 and message in done.error and "Traceback" not in done.error
-    assert done.values == []
+    result = script(command, "print exec")
+    assert result.code == 2 and message in result.error and "Traceback" not in result.error
+    assert result.values == []
 
 
 def test_commands_come_from_standard_input_until_its_end(
@@ -298,7 +300,7 @@ def test_terminal_goes_on_after_a_wrong_command(code: Path, monkeypatch: pytest.
     assert "step 1\n" in text and text.count("step 2\n") == 2, "an empty line repeats the last command"
 
 
-ENDLESS = ["  s_branch loop" if each.startswith("  s_cbranch_scc1") else each for each in LINES]
+ENDLESS = ["  s_branch loop" if line.startswith("  s_cbranch_scc1") else line for line in LINES]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ OUTPUT = {"saxpy": "y", "gather": "out", "reverse": "out"}
 
 
 def rules(findings: tuple[FindingGroup, ...]) -> list[tuple[str, str, str]]:
-    return sorted((each.rule, each.access, each.instruction) for each in findings)
+    return sorted((finding.rule, finding.access, finding.instruction) for finding in findings)
 
 
 @pytest.mark.rest(keep=2)
@@ -49,9 +49,9 @@ def test_outputs_and_findings_are_those_of_launch(kernel: str, wave: int) -> Non
             session.back()
 
     zinc_rt.launch(code, kernel, device="sim", debugger=DebugSession(interact), **case)
-    done = zinc_rt.launch(code, kernel, device="sim", **case)
-    assert seen == [(done.outputs[OUTPUT[kernel]].tolist(), rules(done.findings))] * 2
-    assert bool(done.findings) == (kernel == "saxpy"), "it reads beyond the end"
+    result = zinc_rt.launch(code, kernel, device="sim", **case)
+    assert seen == [(result.outputs[OUTPUT[kernel]].tolist(), rules(result.findings))] * 2
+    assert bool(result.findings) == (kernel == "saxpy"), "it reads beyond the end"
 
 
 @pytest.mark.rest(keep=1)

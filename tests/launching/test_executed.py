@@ -100,7 +100,7 @@ def test_instructions_are_counted_by_class_in_text_and_json(
     code.write_bytes(code_object())
     words = [str(code), "--kernel", "saxpy", "--block", "96", "--device", "sim", "--json", str(report)]
     more = ["y=inout:f32[70]:ones", "x=in:f32[70]:ones", "a=f32:3", "n=i32:64"]
-    assert main([*words, *(word for each in more for word in ("--arg", each))]) == 0
+    assert main([*words, *(word for item in more for word in ("--arg", item))]) == 0
     manual = executed.classes["manual"]
     text = f"executed instructions: {manual} by the ISA manual, 2 as captured on gfx1201\n"
     assert text in capsys.readouterr().out

@@ -41,41 +41,41 @@ def run(kernel: str, name: str = "gfx1201_32", **more: Any) -> Any:
 def test_saxpy_matches_numpy(wave: int) -> None:
     x, y = np.random.default_rng(7).standard_normal((2, SIZE)).astype(np.float32)
     args = {"y": inout(y), "x": x, "a": np.float32(3), "n": np.int32(SIZE)}
-    done = run("saxpy", f"gfx1201_{wave}", grid=4, block=256, args=args)
+    result = run("saxpy", f"gfx1201_{wave}", grid=4, block=256, args=args)
     exact = (3 * x.astype(np.float64) + y).astype(np.float32)
-    assert np.array_equal(done.outputs["y"], exact), "one fused multiply-add, rounded once"
-    assert done.findings == ()
-    assert done.device["simulated"]
+    assert np.array_equal(result.outputs["y"], exact), "one fused multiply-add, rounded once"
+    assert result.findings == ()
+    assert result.device["simulated"]
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("wave", [32, 64])
 def test_scratch_is_private_to_each_lane(wave: int) -> None:
     args = {"out": out(128, np.int32), "step": np.int32(3)}
-    done = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args)
+    result = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args)
     steps = sum((k * 7 + 3) % 40 for k in range(0, 40, 2))
-    assert np.array_equal(done.outputs["out"], np.arange(128) * steps)
-    assert done.findings == ()
+    assert np.array_equal(result.outputs["out"], np.arange(128) * steps)
+    assert result.findings == ()
 
 
 @pytest.mark.rest
 def test_waits_unknown_to_the_compiler_are_remarks() -> None:
     """The SGPR read hazard, which LLVM knows from release 20 on."""
     data = code_object("gfx1201_32")
-    waits = [at for at in range(0, len(data), 4) if data[at + 2 : at + 4] == b"\x88\xbf"]
+    waits = [index for index in range(0, len(data), 4) if data[index + 2 : index + 4] == b"\x88\xbf"]
     assert waits
-    for at in waits:
-        data = data[:at] + b"\0\0\x80\xbf" + data[at + 4 :]
+    for index in waits:
+        data = data[:index] + b"\0\0\x80\xbf" + data[index + 4 :]
     known = re.search(rb"clang version (\d\d)\.", data)
     assert known is not None and int(known[1]) >= 20
     old = data.replace(known[0], b"clang version 19.")
     unknown = data.replace(known[0], b"Linker: ".ljust(len(known[0])))
     assert read_code_object(unknown, "k.co").compiler == UNMARKED
     args = {"out": out(128, np.int32), "in": np.arange(128, dtype=np.int32)}
-    for code, found in ((data, True), (old, False), (unknown, False)):
+    for code, result in ((data, True), (old, False), (unknown, False)):
         done = zinc_rt.launch(code, "reverse", grid=2, block=64, args=args, device="sim", sanitizer="full")
-        assert {each.rule for each in done.findings} == ({"sgpr-read"} if found else set())
-        assert {each.rule for each in done.remarks} == (set() if found else {"sgpr-read"})
+        assert {finding.rule for finding in done.findings} == ({"sgpr-read"} if result else set())
+        assert {remark.rule for remark in done.remarks} == (set() if result else {"sgpr-read"})
 
 
 BARRIER, NOP = bytes.fromhex("c14e80be ffff94bf"), bytes.fromhex("000080bf")
@@ -92,8 +92,8 @@ def patched(*instructions: bytes) -> bytes:
 
 def rules_of(**options: Any) -> set[str]:
     """Return the rules of the findings in code without its barrier."""
-    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
-    return {each.rule for each in done.findings}
+    result = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
+    return {finding.rule for finding in result.findings}
 
 
 def test_second_launch_has_its_own_sanitizer_mode() -> None:
@@ -132,9 +132,11 @@ def in_pairs(count: int) -> list[int]:
 
 def launched(**options: Any) -> tuple[Any, ...]:
     """Return what a launch of the code without its barrier says, apart from times and addresses."""
-    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
-    findings = sorted((each.rule, each.pc, each.count, each.wave, each.lanes) for each in done.findings)
-    return findings, done.outputs["out"].tobytes(), done.executed, len(done.seconds)
+    result = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
+    findings = sorted(
+        (finding.rule, finding.pc, finding.count, finding.wave, finding.lanes) for finding in result.findings
+    )
+    return findings, result.outputs["out"].tobytes(), result.executed, len(result.seconds)
 
 
 def test_every_option_of_launch_is_in_the_test_of_pairs() -> None:
@@ -151,8 +153,8 @@ def test_every_pair_of_options_runs_each_as_alone() -> None:
         ({"sanitizer": "fast", "coherence": "caches"}, RACY["fast"]),
     ]
     for index in in_pairs(len(options)):
-        given, rules = options[index]
-        assert rules_of(**given) == rules, given
+        argument, rules = options[index]
+        assert rules_of(**argument) == rules, argument
 
 
 @pytest.mark.slow
@@ -163,9 +165,9 @@ def test_every_pair_of_all_options_gives_the_same_as_alone() -> None:
     expected = [RACY["full"], *(rules for rows in DEVICE_OPTIONS.values() for _, rules in rows)]
     context = multiprocessing.get_context("spawn")
     alone = []
-    for each in options:
+    for option in options:
         with ProcessPoolExecutor(1, mp_context=context) as process:
-            alone.append(process.submit(launched, **each).result())
+            alone.append(process.submit(launched, **option).result())
     assert [{rule for rule, *_ in findings} for findings, *_ in alone] == expected
     for index in in_pairs(len(options)):
         assert launched(**options[index]) == alone[index], options[index]
@@ -179,12 +181,12 @@ def test_full_is_the_default_mode_in_python() -> None:
 def test_illegal_instruction_ends_the_launch_at_once() -> None:
     with pytest.raises(LaunchStopped, match=r"illegal at pc 0x5c .*does not decode") as stop:
         zinc_rt.launch(patched(b"\xff" * 4, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
-    [found] = [each for each in stop.value.findings if each.rule == "illegal"]
-    assert found.error and found.pc == 0x5C
+    [result] = [finding for finding in stop.value.findings if finding.rule == "illegal"]
+    assert result.error and result.pc == 0x5C
 
 
 def test_kernel_with_instructions_that_are_not_simulated_is_refused_before_the_launch() -> None:
-    (opcode,) = [each.opcode for each in rows("scalar", "SOP1", 12).values() if each.mnemonic == "s_rfe_b64"]
+    (opcode,) = [row.opcode for row in rows("scalar", "SOP1", 12).values() if row.mnemonic == "s_rfe_b64"]
     word = (0xBE800000 | opcode << 8).to_bytes(4, "little")
     with pytest.raises(UnsupportedError, match=r"does not run: s_rfe_b64 \(trap handlers\)"):
         zinc_rt.launch(patched(word, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
@@ -199,16 +201,16 @@ def test_unsimulated_instruction_of_a_simulated_encoding_is_refused_before_the_l
 def test_elements_of_an_output_that_nothing_wrote_are_a_finding() -> None:
     values = np.arange(128, dtype=np.int32)
     bigger = {"out": out((5, 30), np.int32), "in": values}
-    [found] = run("reverse", grid=2, block=64, args=bigger).findings
-    assert found.rule == "unwritten-output"
-    assert "22 of 150 elements were never written; the first is out[4, 8]" in found.first
+    [result] = run("reverse", grid=2, block=64, args=bigger).findings
+    assert result.rule == "unwritten-output"
+    assert "22 of 150 elements were never written; the first is out[4, 8]" in result.first
     minus_one = {"out": out(128, np.int32), "in": np.full(128, -1, np.int32)}
     assert run("reverse", grid=2, block=64, args=minus_one).findings == ()
 
 
 def test_reading_an_output_before_it_is_written_is_a_finding() -> None:
     args = {"out": out(128, np.int32), "in": out(128, np.int32)}
-    rules = {each.rule for each in run("reverse", grid=2, block=64, args=args).findings}
+    rules = {finding.rule for finding in run("reverse", grid=2, block=64, args=args).findings}
     assert rules == {"uninitialised-memory", "unwritten-output"}
 
 
@@ -220,7 +222,7 @@ def test_relaunched_kernel_reports_its_findings_again() -> None:
         "a": np.float32(3),
         "n": np.int32(20),
     }
-    rules = [{each.rule for each in run("saxpy", grid=1, block=32, args=args).findings} for _ in range(6)]
+    rules = [{finding.rule for finding in run("saxpy", grid=1, block=32, args=args).findings} for _ in range(6)]
     assert rules == [{"out-of-bounds"}] * 6
 
 
@@ -229,19 +231,19 @@ def test_relaunched_kernel_reports_its_findings_again() -> None:
 def test_aql_queue_launches_the_same_way(wave: int) -> None:
     """Scratch by amd_queue_t, LDS and hidden arguments; three launches by one queue."""
     args = {"out": out(128, np.int32), "step": np.int32(3)}
-    done = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args, queue="aql", times=3)
+    result = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args, queue="aql", times=3)
     steps = sum((k * 7 + 3) % 40 for k in range(0, 40, 2))
-    assert np.array_equal(done.outputs["out"], np.arange(128) * steps)
-    assert done.findings == () and len(done.seconds) == 3
+    assert np.array_equal(result.outputs["out"], np.arange(128) * steps)
+    assert result.findings == () and len(result.seconds) == 3
     values = np.arange(128, dtype=np.int32)
-    done = run(
+    result = run(
         "reverse", f"gfx1201_{wave}", grid=2, block=64, args={"out": args["out"], "in": values}, queue="aql"
     )
-    assert np.array_equal(done.outputs["out"], 2 * values.reshape(2, 64)[:, ::-1].reshape(-1))
-    done = run(
+    assert np.array_equal(result.outputs["out"], 2 * values.reshape(2, 64)[:, ::-1].reshape(-1))
+    result = run(
         "shape", f"gfx1201_{wave}", grid=(2, 3, 4), block=(8, 4), args={"out": out(10, np.uint32)}, queue="aql"
     )
-    assert done.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
+    assert result.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
 
 
 @pytest.mark.rest(keep=1)
@@ -257,30 +259,30 @@ def test_calls_to_functions_before_the_kernel_work(kernel: str, wave: int) -> No
         return weigh(a, b) + 3 * weigh(b, a)
 
     i, n = np.arange(64), 21
-    done = run(kernel, f"calls_{wave}", grid=1, block=64, args={"out": out(64, np.int32), "n": np.int32(n)})
-    assert np.array_equal(done.outputs["out"], twice(i, n) + weigh(n, i) if kernel == "near" else twice(n, i))
-    assert done.findings == ()
+    result = run(kernel, f"calls_{wave}", grid=1, block=64, args={"out": out(64, np.int32), "n": np.int32(n)})
+    assert np.array_equal(result.outputs["out"], twice(i, n) + weigh(n, i) if kernel == "near" else twice(n, i))
+    assert result.findings == ()
 
 
 def test_lds_static_and_dynamic() -> None:
     values = np.arange(128, dtype=np.int32)
-    done = run("reverse", grid=2, block=64, args={"out": out(128, np.int32), "in": values})
-    assert np.array_equal(done.outputs["out"], 2 * values.reshape(2, 64)[:, ::-1].reshape(-1))
+    result = run("reverse", grid=2, block=64, args={"out": out(128, np.int32), "in": values})
+    assert np.array_equal(result.outputs["out"], 2 * values.reshape(2, 64)[:, ::-1].reshape(-1))
     args = {"out": out(64, np.int32), "in": values[:64], "held": Lds(256)}
-    done = run("rotate", grid=1, block=64, args=args)
-    assert np.array_equal(done.outputs["out"], np.roll(values[:64], -1))
+    result = run("rotate", grid=1, block=64, args=args)
+    assert np.array_equal(result.outputs["out"], np.roll(values[:64], -1))
 
 
 TURN = {"out": out(64, np.int32), "in": np.arange(64, dtype=np.int32)}
 
 
 def test_dynamic_lds_follows_static_lds() -> None:
-    done = run("turn", "launches_32", grid=1, block=64, args=TURN, lds_bytes=256)
-    assert np.array_equal(done.outputs["out"], np.roll(np.arange(64), -1)) and done.findings == ()
+    result = run("turn", "launches_32", grid=1, block=64, args=TURN, lds_bytes=256)
+    assert np.array_equal(result.outputs["out"], np.roll(np.arange(64), -1)) and result.findings == ()
     larger = {"out": out(256, np.int32), "in": np.arange(256, dtype=np.int32)}
     for size, rules in ((1024, set()), (0, {"lds-out-of-bounds"})):
-        done = run("turn", "launches_32", grid=1, block=256, args=larger, lds_bytes=size)
-        assert {each.rule for each in done.findings} == rules
+        result = run("turn", "launches_32", grid=1, block=256, args=larger, lds_bytes=size)
+        assert {finding.rule for finding in result.findings} == rules
 
 
 def test_triton_metadata_gives_lds_workgroup_and_scratch(tmp_path: Path) -> None:
@@ -288,8 +290,8 @@ def test_triton_metadata_gives_lds_workgroup_and_scratch(tmp_path: Path) -> None
     code.write_bytes(code_object("launches_32"))
     triton = {"triton_version": "3.9.0", "name": "turn", "shared": 260, "num_warps": 2, "warp_size": 32}
     about.write_text(json.dumps(triton))
-    done = zinc_rt.launch(code, "turn", grid=1, args=TURN, device="sim")
-    assert np.array_equal(done.outputs["out"], np.roll(np.arange(64), -1)) and done.findings == ()
+    result = zinc_rt.launch(code, "turn", grid=1, args=TURN, device="sim")
+    assert np.array_equal(result.outputs["out"], np.roll(np.arange(64), -1)) and result.findings == ()
     bias = {**triton, "name": "bias", "shared": 0, "num_warps": 1, "global_scratch_size": 0}
     for size, expected in (
         (0, 7),
@@ -307,18 +309,18 @@ def test_triton_metadata_gives_lds_workgroup_and_scratch(tmp_path: Path) -> None
 
 
 def test_stores_of_one_value_to_one_lds_word_are_remarks() -> None:
-    for own, found, remarked in ((0, set(), {"lds-same-store"}), (1, {"lds-race"}, set())):
+    for own, result, remarked in ((0, set(), {"lds-same-store"}), (1, {"lds-race"}, set())):
         args = {"out": out(64, np.int32), "own": np.int32(own)}
         done = run("replicate", "launches_32", grid=1, block=64, args=args)
-        assert {each.rule for each in done.findings} == found
-        assert {each.rule for each in done.remarks} == remarked
-        assert all(each.access == "store of LDS byte 0" for each in (*done.findings, *done.remarks))
+        assert {finding.rule for finding in done.findings} == result
+        assert {remark.rule for remark in done.remarks} == remarked
+        assert all(finding.access == "store of LDS byte 0" for finding in (*done.findings, *done.remarks))
 
 
 def test_null_pointer_and_missing_value() -> None:
     for value, expected in ((None, np.full(64, 7)), (TURN["in"], np.arange(64))):
-        done = run("bias", "launches_32", grid=1, block=64, args={"out": TURN["out"], "in": value})
-        assert np.array_equal(done.outputs["out"], expected) and done.findings == ()
+        result = run("bias", "launches_32", grid=1, block=64, args={"out": TURN["out"], "in": value})
+        assert np.array_equal(result.outputs["out"], expected) and result.findings == ()
     assert parse("p=null") == ("p", None)
     with pytest.raises(InputError, match="n is null"):
         run("saxpy", grid=1, block=64, args=SAXPY | {"n": None})
@@ -326,20 +328,20 @@ def test_null_pointer_and_missing_value() -> None:
 
 def test_all_hidden_arguments_of_code_object_version_5_are_set() -> None:
     args = {"out": out(64, np.uint32)}
-    done = run("hidden", "launches_32", grid=(2, 3, 4), block=(64, 2), args=args)
+    result = run("hidden", "launches_32", grid=(2, 3, 4), block=(64, 2), args=args)
     expected = np.zeros(64, np.uint32)
     expected[:5] = [2, 3, 4, 64 | 2 << 16, 1]
     expected[16] = 3  # dimensions
-    assert np.array_equal(done.outputs["out"], expected) and done.findings == ()
+    assert np.array_equal(result.outputs["out"], expected) and result.findings == ()
 
 
 def test_kernel_that_uses_one_axis_of_the_work_item_id_gets_only_that() -> None:
     """RSRC2.TIDIG_COMP_CNT is 0, and LLVM does not mask the other axes."""
     args = {"out": out(32, np.int32)}
-    done = zinc_rt.launch(
+    result = zinc_rt.launch(
         code_object("launches_32"), "narrow", grid=1, block=(32, 2), args=args, device="sim", sanitizer="fast"
     )
-    assert done.findings == () and (done.outputs["out"] == 1).all()
+    assert result.findings == () and (result.outputs["out"] == 1).all()
 
 
 def test_workgroup_larger_than_compiled_for_is_refused() -> None:
@@ -349,16 +351,16 @@ def test_workgroup_larger_than_compiled_for_is_refused() -> None:
 
 def test_small_floats_of_ml_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ml_dtypes")
-    code, made, again = tmp_path / "k.co", tmp_path / "made.npz", tmp_path / "again.npz"
+    code, result, second = tmp_path / "k.co", tmp_path / "made.npz", tmp_path / "again.npz"
     code.write_bytes(code_object("launches_32"))
     words = [str(code), "--kernel", "negate", "--block", "64", "--device", "sim"]
     first = ["--arg", "h=inout:bf16[64]:random:1", "--arg", "b=inout:f8e4m3[64]:fill:1.5"]
-    assert main([*words, *first, "--npz", str(made)]) == 0
+    assert main([*words, *first, "--npz", str(result)]) == 0
     text = capsys.readouterr().out
     assert "bfloat16[64]" in text and "float8_e4m3fn[64]" in text and "-1.5" in text
-    assert main([*words, *first, "--expect", str(made), "--npz", str(again)]) == 0
+    assert main([*words, *first, "--expect", str(result), "--npz", str(second)]) == 0
     other = ["--arg", "h=inout:bf16[64]:random:1", "--arg", "b=inout:f8e4m3[64]:fill:1.25"]
-    assert main([*words, *other, "--expect", str(made)]) == 1
+    assert main([*words, *other, "--expect", str(result)]) == 1
     assert (
         "b: 64 of 64 differ, at most 2 ULPs apart; first at [0]: -1.25, expected -1.5" in capsys.readouterr().out
     )
@@ -368,29 +370,29 @@ def test_zrt_container_is_launched_with_its_workgroup() -> None:
     built = Path(zinc_rt.__file__).parent / "kernels/gfx1201/built/add.zrt"
     a, b = np.random.default_rng(3).standard_normal((2, 100)).astype(np.float32)
     args = {"a": a, "b": b, "y": out(100, np.float32), "n": np.uint32(100)}
-    done = zinc_rt.launch(built, grid=1, args=args, device="sim")
-    assert np.array_equal(done.outputs["y"], a + b) and done.findings == ()
+    result = zinc_rt.launch(built, grid=1, args=args, device="sim")
+    assert np.array_equal(result.outputs["y"], a + b) and result.findings == ()
     with pytest.raises(UsageError, match="no descriptor"):
         zinc_rt.launch(built, grid=1, args=args, device="sim", queue="aql")
 
 
 def test_hidden_arguments_describe_the_launch_shape() -> None:
-    done = run("shape", grid=(2, 3, 4), block=(8, 4), args={"out": out(10, np.uint32)})
-    assert done.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
+    result = run("shape", grid=(2, 3, 4), block=(8, 4), args={"out": out(10, np.uint32)})
+    assert result.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
 
 
 def test_access_beyond_a_buffer_is_located_to_the_byte() -> None:
     y = np.zeros(SIZE, np.float32)
     args = {"y": inout(y), "x": y, "a": np.float32(1), "n": np.int32(SIZE + 1)}
     findings = run("saxpy", grid=4, block=256, args=args).findings
-    assert [(each.rule, each.access, each.instruction.split()[0]) for each in findings] == [
+    assert [(finding.rule, finding.access, finding.instruction.split()[0]) for finding in findings] == [
         ("out-of-bounds", "load of x[1000] of 1000 elements", "global_load_b32"),
         ("out-of-bounds", "load of y[1000] of 1000 elements", "global_load_b32"),
         ("out-of-bounds", "store of y[1000] of 1000 elements", "global_store_b32"),
     ]
-    for found in findings:
-        assert "saxpy+0x0" in found.first and found.kernel == "saxpy"
-        assert "workgroup (3, 0, 0)" in found.first
+    for finding in findings:
+        assert "saxpy+0x0" in finding.first and finding.kernel == "saxpy"
+        assert "workgroup (3, 0, 0)" in finding.first
 
 
 def test_fault_ends_the_launch_with_its_finding() -> None:
@@ -400,7 +402,7 @@ def test_fault_ends_the_launch_with_its_finding() -> None:
     small = {"out": out(4, np.int32), "step": np.int32(0)}
     with pytest.raises(LaunchStopped) as stop:
         run("gather", grid=1 << 15, block=64, args=small)
-    assert any(each.error for each in stop.value.findings)
+    assert any(finding.error for finding in stop.value.findings)
 
 
 SAXPY = {"y": out(4, np.float32), "x": out(4, np.float32), "a": np.float32(1), "n": np.int32(4)}
@@ -433,8 +435,8 @@ def test_code_for_another_chip_names_both() -> None:
 def test_generic_code_runs_on_a_chip_of_its_family() -> None:
     code = bytearray(code_object())
     code[48:52] = (0x59 | 1 << 24).to_bytes(4, "little")  # e_flags: gfx12-generic, its first version
-    done = zinc_rt.launch(bytes(code), "shape", grid=1, block=64, device="sim", args={"out": out(10, np.uint32)})
-    assert done.outputs["out"][3] == 64 and done.device["arch"] == "gfx1201"
+    result = zinc_rt.launch(bytes(code), "shape", grid=1, block=64, device="sim", args={"out": out(10, np.uint32)})
+    assert result.outputs["out"][3] == 64 and result.device["arch"] == "gfx1201"
     code[48:52] = (0x54 | 1 << 24).to_bytes(4, "little")
     with pytest.raises(InputError, match="gfx11-generic"):
         zinc_rt.launch(bytes(code), "shape", grid=1, block=64, device="sim", args={"out": out(10, np.uint32)})
@@ -449,10 +451,18 @@ def test_null_access_reports_instruction_wave_and_lanes_in_text_and_json(
     assert main([*words, "--arg", "at=i32:40"]) == 1
     assert "page-fault" in capsys.readouterr().out
     (result,) = json.loads(report.read_text())["results"]
-    [found] = [each for each in result["measure"]["findings"] if each["rule"] == "page-fault"]
-    assert (found["address"], found["wave"], found["workgroup"], found["lanes"]) == (0, 1, [0, 0, 0], 1 << 8)
-    assert "store" in found["instruction"] and f"pc {found['pc']:#x} `{found['instruction']}`" in found["first"]
-    assert "lane 8" in found["first"] and "address 0x0" in found["first"]
+    [results] = [finding for finding in result["measure"]["findings"] if finding["rule"] == "page-fault"]
+    assert (results["address"], results["wave"], results["workgroup"], results["lanes"]) == (
+        0,
+        1,
+        [0, 0, 0],
+        1 << 8,
+    )
+    assert (
+        "store" in results["instruction"]
+        and f"pc {results['pc']:#x} `{results['instruction']}`" in results["first"]
+    )
+    assert "lane 8" in results["first"] and "address 0x0" in results["first"]
 
 
 @pytest.mark.rest
@@ -462,13 +472,13 @@ def test_launch_timeout_reports_wave_positions() -> None:
     )  # compiled
     with pytest.raises(LaunchStopped, match=r"did not end within 1 s: .*0 of 2 workgroups have ended") as stop:
         run("spin", "calls_32", grid=2, block=64, timeout_seconds=1.0, args={"flag": np.zeros(4, np.int32)})
-    [found] = [each for each in stop.value.findings if each.rule == "still-running"]
+    [result] = [finding for finding in stop.value.findings if finding.rule == "still-running"]
     assert (
-        "in a loop of" in found.first
-        and "the exit conditions depend on" in found.first
-        and "3 more waves at the same place" in found.first
+        "in a loop of" in result.first
+        and "the exit conditions depend on" in result.first
+        and "3 more waves at the same place" in result.first
     )
-    assert found.workgroup == (0, 0, 0) and found.wave == 0
+    assert result.workgroup == (0, 0, 0) and result.wave == 0
 
 
 def test_truncated_or_damaged_file_never_prints_a_traceback() -> None:
@@ -479,8 +489,8 @@ def test_truncated_or_damaged_file_never_prints_a_traceback() -> None:
     random = np.random.default_rng(1)
     for _ in range(200):
         data = bytearray(whole)
-        for place in random.integers(0, len(data), 4):
-            data[place] = random.integers(256)
+        for integer in random.integers(0, len(data), 4):
+            data[integer] = random.integers(256)
         try:
             read_code_object(bytes(data), "k.co")
         except InputError:
@@ -534,5 +544,5 @@ def test_kernarg_segment_matches_the_descriptor_up_to_alignment() -> None:
         4, "little"
     )
     shape = LaunchShape((1, 1, 1), (64, 1, 1), 1)
-    for told, wanted in ((saxpy.kernarg_bytes, -(-saxpy.kernarg_bytes // 16) * 16), (276, 288)):
-        assert len(pack(replace(saxpy, kernarg_bytes=told), [], {}, shape)[0]) == wanted
+    for message, wanted in ((saxpy.kernarg_bytes, -(-saxpy.kernarg_bytes // 16) * 16), (276, 288)):
+        assert len(pack(replace(saxpy, kernarg_bytes=message), [], {}, shape)[0]) == wanted

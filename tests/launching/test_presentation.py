@@ -56,8 +56,8 @@ def test_finding_has_source_line_argument_and_work_items_once(
     assert main(saxpy) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("FAIL  saxpy on gfx1201")
-    found = [line for line in lines if line.startswith("saxpy.cl:")]
-    assert found == ["saxpy.cl:5: out-of-bounds: load of x[100] of 100 elements [memcheck] (2 times)"]
+    result = [line for line in lines if line.startswith("saxpy.cl:")]
+    assert result == ["saxpy.cl:5: out-of-bounds: load of x[100] of 100 elements [memcheck] (2 times)"]
     (below,) = [line for line in lines if line.startswith("    ")]
     assert below.startswith("    saxpy, workgroup (1, 0, 0), wave 0, lanes 18-31, pc 0x")
     assert not any("ring dword" in line for line in lines)
@@ -74,9 +74,9 @@ def test_formats_json_and_junit_have_the_findings(
     assert main([*saxpy, "--format", "csv", "--json", str(report), "--junit", str(junit)]) == 1
     assert "finding,out-of-bounds,memcheck,saxpy.cl:5,saxpy,2," in capsys.readouterr().out
     (result,) = json.loads(report.read_text())["results"]
-    (found,) = result["measure"]["findings"]
-    assert (found["line"], found["tool"]) == ("saxpy.cl:5", "memcheck")
-    assert found["access"] == "load of x[100] of 100 elements"
+    (results,) = result["measure"]["findings"]
+    assert (results["line"], results["tool"]) == ("saxpy.cl:5", "memcheck")
+    assert results["access"] == "load of x[100] of 100 elements"
     suite = ElementTree.fromstring(junit.read_text())
     failure = suite.find("testcase/failure")
     assert failure is not None and failure.text is not None and suite.get("failures") == "1"
@@ -133,8 +133,8 @@ BARRIER = {
 def test_function_of_a_shipped_header_is_reported_at_its_call(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"k.{suffix}"
     path.write_text(BARRIER[suffix])
-    [found] = zinc_rt.launch(path, grid=1, block=64, args={"out": out(64, np.int32)}, device="sim").findings
-    assert found.rule == "barrier-mismatch" and found.line.endswith(f"k.{suffix}:3")
+    [result] = zinc_rt.launch(path, grid=1, block=64, args={"out": out(64, np.int32)}, device="sim").findings
+    assert result.rule == "barrier-mismatch" and result.line.endswith(f"k.{suffix}:3")
 
 
 RACES = """\
@@ -164,20 +164,20 @@ def test_race_names_the_other_access(tmp_path: Path) -> None:
     path = tmp_path / "k.cl"
     path.write_text(RACES)
     args = {"out": inout(np.zeros(192, np.int32)), "flag": inout(np.zeros(2, np.int32))}
-    done = zinc_rt.launch(path, grid=2, block=96, args=args, device="sim", tools=["racecheck"])
+    result = zinc_rt.launch(path, grid=2, block=96, args=args, device="sim", tools=["racecheck"])
 
-    def described(found: FindingGroup) -> tuple[Any, ...]:
-        assert found.other is not None
-        line, other = (int(each.line.rpartition(":")[2]) for each in (found, found.other))
-        return found.access, line, found.other.kind, other, found.other.workgroup, found.other.wave
+    def described(group: FindingGroup) -> tuple[Any, ...]:
+        assert group.other is not None
+        line, other = (int(item.line.rpartition(":")[2]) for item in (group, group.other))
+        return group.access, line, group.other.kind, other, group.other.workgroup, group.other.wave
 
-    assert {described(each) for each in done.findings} == {
+    assert {described(finding) for finding in result.findings} == {
         ("store of LDS byte 0", 7, "load", 9, (0, 0, 0), None),
         ("store of flag[0] of 2 elements", 11, "store", 11, (0, 0, 0), 1),
         ("store of flag[1] of 2 elements", 15, "atomic store", 13, (0, 0, 0), 0),
         ("atomic of flag[1] of 2 elements", 13, "store", 15, (0, 0, 0), 2),
     }
-    text = "\n".join(line for each in done.findings for line in finding_lines(each, 32))
+    text = "\n".join(line for finding in result.findings for line in finding_lines(finding, 32))
     assert re.search(r"races with the load at \S*:9, several waves of workgroup \(0, 0, 0\), pc 0x\w+ `ds", text)
     assert re.search(r"races with the atomic store at \S*k.cl:13, wave 0 of workgroup", text)
 
@@ -190,9 +190,9 @@ def test_cachecheck_finds_a_load_of_a_stale_line(tmp_path: Path) -> None:
     zero = np.zeros(1, np.int32)
     args = {"data": inout(zero), "flag": inout(zero), "out": out(1, np.int32)}
     done = zinc_rt.launch(path, grid=2, block=32, args=args, device="sim", tools=["cachecheck"])
-    [found] = done.findings
-    assert found.rule == "stale-line" and found.line.endswith("stale.cl:10")
-    assert found.access == "load of data[0] of 1 element" and found.tool == "cachecheck"
+    [result] = done.findings
+    assert result.rule == "stale-line" and result.line.endswith("stale.cl:10")
+    assert result.access == "load of data[0] of 1 element" and result.tool == "cachecheck"
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,10 @@ def test_finding_that_ends_the_launch_is_never_suppressed() -> None:
     fault = FindingGroup("page-fault", 1, "k: page-fault", True, "k", line="src/k.cl:3")
     mild = FindingGroup("race", 1, "k: race", False, "_Z1kPf", line="src/k.cl:3")
     entries = [Suppression(rule, "k", "k.cl:*", "known", "s.yaml") for rule in ("page-fault", "race")]
-    done = apply_suppressions([fault, mild], entries)
-    assert done.left == (fault,) and done.suppressed == ((mild, entries[1]),) and done.unused == (entries[0],)
+    result = apply_suppressions([fault, mild], entries)
+    assert (
+        result.left == (fault,) and result.suppressed == ((mild, entries[1]),) and result.unused == (entries[0],)
+    )
 
 
 def test_modes_are_sets_of_tools() -> None:
@@ -234,8 +236,12 @@ def test_modes_are_sets_of_tools() -> None:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tool", ["memcheck", "initcheck", "racecheck"])
 def test_tool_reports_its_own_rules_only(tool: str) -> None:
-    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool])
-    assert {each.rule for each in done.findings} == {rule for rule in RACY["full"] if RULES[rule].tool == tool}
+    result = zinc_rt.launch(
+        patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool]
+    )
+    assert {finding.rule for finding in result.findings} == {
+        rule for rule in RACY["full"] if RULES[rule].tool == tool
+    }
 
 
 def test_race_in_json_has_the_other_access_and_its_wave(
@@ -250,10 +256,12 @@ def test_race_in_json_has_the_other_access_and_its_wave(
     arguments = ["--tool", "racecheck", "--arg", "out=out:i32[128]", "--arg", "in=in:i32[128]:range"]
     assert main([*words, *arguments, "--json", str(report)]) == 1
     (result,) = json.loads(report.read_text())["results"]
-    found = next(each for each in result["measure"]["findings"] if each["instruction"].startswith("ds_store"))
-    other = found["other"]
-    assert found["wave"] == 1
-    assert other["instruction"].startswith("ds_load_b32") and other["pc"] > found["pc"]
+    results = next(
+        finding for finding in result["measure"]["findings"] if finding["instruction"].startswith("ds_store")
+    )
+    other = results["other"]
+    assert results["wave"] == 1
+    assert other["instruction"].startswith("ds_load_b32") and other["pc"] > results["pc"]
     assert (other["kind"], other["workgroup"], other["wave"]) == ("load", [0, 0, 0], 0)
     assert "races with the load, wave 0 of workgroup (0, 0, 0), pc 0x" in capsys.readouterr().out
 

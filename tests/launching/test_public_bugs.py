@@ -57,11 +57,11 @@ def test_triton_bug_is_found_at_its_line(name: str, monkeypatch: pytest.MonkeyPa
             getattr(triton_bugs, name)()
         lines, first = inspect.getsourcelines(getattr(triton_bugs, kernel).fn)
         expected = (rule, "triton_bugs.py", marked("".join(lines), first))
-        places = [each.line.rpartition(":") for each in chip.findings]
-        rules = [each.rule for each in chip.findings]
-        found = [(rule, Path(path).name, int(line)) for rule, (path, _, line) in zip(rules, places, strict=True)]
-        assert expected in found, chip.findings
-        assert {line for _, _, line in found} <= set(range(first, first + len(lines))), "in the kernel"
+        places = [finding.line.rpartition(":") for finding in chip.findings]
+        rules = [finding.rule for finding in chip.findings]
+        result = [(rule, Path(path).name, int(line)) for rule, (path, _, line) in zip(rules, places, strict=True)]
+        assert expected in result, chip.findings
+        assert {line for _, _, line in result} <= set(range(first, first + len(lines))), "in the kernel"
     finally:
         chip.uninstall()
         sys.modules.pop("triton_bugs", None)
@@ -75,9 +75,9 @@ def test_bug_in_a_source_is_found_at_its_line(name: str) -> None:
     if find_spec("elftools") is None:
         pytest.skip("the package pyelftools is not installed")
     rule, args = SOURCES[name]
-    done = zinc_rt.launch(BUGS / name, grid=1, block=64, args=args, device="sim")
-    places = {(each.rule, each.line.rpartition(":")[2]) for each in done.findings}
-    assert (rule, str(marked((BUGS / name).read_text()))) in places, done.findings
+    result = zinc_rt.launch(BUGS / name, grid=1, block=64, args=args, device="sim")
+    places = {(finding.rule, finding.line.rpartition(":")[2]) for finding in result.findings}
+    assert (rule, str(marked((BUGS / name).read_text()))) in places, result.findings
 
 
 def test_each_bug_has_a_link_and_a_marked_line() -> None:

@@ -57,17 +57,17 @@ def run(folder: Path, *words: str, tests: str = TESTS) -> tuple[int, str]:
     root = str(Path(zinc_rt.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((root, str(KERNELS.parent)))}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return result.returncode, result.stdout + result.stderr
 
 
 def test_findings_fail_a_test_and_are_in_the_junit_report(tmp_path: Path) -> None:
     code, output = run(tmp_path, "--junit-xml=report.xml")
     assert code == 1 and "3 passed" in output and "2 failed" in output, output
     assert "out-of-bounds: load of" in output and "nothing was checked" in output
-    rows = {each.get("name"): each for each in ElementTree.parse(tmp_path / "report.xml").iter("testcase")}
-    findings = [each.get("value", "") for each in rows["test_beyond"].iter("property")]
-    assert findings and all("out-of-bounds" in each for each in findings)
+    rows = {item.get("name"): item for item in ElementTree.parse(tmp_path / "report.xml").iter("testcase")}
+    findings = [item.get("value", "") for item in rows["test_beyond"].iter("property")]
+    assert findings and all("out-of-bounds" in finding for finding in findings)
     assert not list(rows["test_clean"].iter("property"))
 
 
@@ -115,7 +115,7 @@ def test_against_passes_and_reduces_a_failure(tmp_path: Path) -> None:
 
 def test_cases_of_against_cover_sizes_variations_and_chips() -> None:
     rows = cases((1, 1000, 31), ("gfx1201", "gfx1200"))
-    assert [each.size for each in rows[:3]] == [1, 1000, 31]
+    assert [row.size for row in rows[:3]] == [1, 1000, 31]
     assert len(rows) == 3 + 2 * 4 + 1 and len(set(rows)) == len(rows)
     assert rows[-1] == AgainstCase(1000, "gfx1200")
     values = with_special_values(np.ones(100, np.float16), 7)
@@ -145,9 +145,9 @@ def test_workflow_of_the_page_runs(tmp_path: Path) -> None:
     (folder / "mine.py").write_text(KERNELS.read_text())
     root = str(Path(zinc_rt.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root}
-    commands = [each["run"] for each in steps if "run" in each]
-    assert [each.split()[0] for each in commands] == ["pip", "pytest"]
+    commands = [item["run"] for item in steps if "run" in item]
+    assert [command.split()[0] for command in commands] == ["pip", "pytest"]
     words = [sys.executable, "-m", *shlex.split(commands[1].replace("auto", "1"))]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
     assert (tmp_path / "kernels.xml").exists()

@@ -49,10 +49,10 @@ def test_recipe_gives_its_verdict(name: str, tmp_path: Path) -> None:
     output = ""
     for command in COMMAND.findall(text):
         words = shlex.split(command.replace("zinc-rt", python, 1).replace("python3 ", f"{sys.executable} ", 1))
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        output = done.stdout
-        assert command.startswith("zinc-rt") or done.returncode == 0, done.stderr
+        result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        output = result.stdout
+        assert command.startswith("zinc-rt") or result.returncode == 0, result.stderr
     ((verdict, finding),) = VERDICT.findall(text)
-    assert output.splitlines()[-1].startswith(f"{verdict}  "), output + done.stderr
-    assert done.returncode == (verdict == "FAIL")
+    assert output.splitlines()[-1].startswith(f"{verdict}  "), output + result.stderr
+    assert result.returncode == (verdict == "FAIL")
     assert any(line.startswith(finding) for line in output.splitlines()), output

@@ -31,19 +31,19 @@ def arguments() -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["sums.cl", "sums.hip"])
 def test_shipped_headers_have_ids_barriers_and_atomics(name: str) -> None:
     args = arguments()
-    done = zinc_rt.launch(SOURCES / name, "sums", grid=4, block=64, args=args, device="sim")
+    result = zinc_rt.launch(SOURCES / name, "sums", grid=4, block=64, args=args, device="sim")
     sums = np.sqrt(np.abs(args["x"].astype(np.float64).reshape(4, 64).sum(axis=1)))
-    assert np.allclose(done.outputs["sums"], sums, rtol=1e-5)
-    assert done.outputs["count"] == (args["x"] > 0).sum()
-    assert done.outputs["shape"].tolist() == [256, 4, 1, 1]
-    assert done.findings == ()
+    assert np.allclose(result.outputs["sums"], sums, rtol=1e-5)
+    assert result.outputs["count"] == (args["x"] > 0).sum()
+    assert result.outputs["shape"].tolist() == [256, 4, 1, 1]
+    assert result.findings == ()
 
 
 @needs_compiler
 def test_own_assembly_is_launched() -> None:
     args = {"in": np.arange(32, dtype=np.int32), "out": out(32, np.int32)}
-    done = zinc_rt.launch(SOURCES / "double.s", grid=1, block=32, args=args, device="sim")
-    assert np.array_equal(done.outputs["out"], 2 * np.arange(32)) and done.findings == ()
+    result = zinc_rt.launch(SOURCES / "double.s", grid=1, block=32, args=args, device="sim")
+    assert np.array_equal(result.outputs["out"], 2 * np.arange(32)) and result.findings == ()
 
 
 @pytest.mark.rest
@@ -63,10 +63,10 @@ def test_rejected_source_shows_the_compilers_message_and_flags_reach_it(tmp_path
     path.write_text("kernel void k(global int *out) { out[get_local_id(0)] = VALUE; }")
     with pytest.raises(InputError, match=r"k\.cl:1:\d+: error: use of undeclared identifier 'VALUE'"):
         zinc_rt.launch(path, grid=1, block=32, args={"out": out(32, np.int32)}, device="sim")
-    done = zinc_rt.launch(
+    result = zinc_rt.launch(
         path, grid=1, block=32, args={"out": out(32, np.int32)}, device="sim", flags=["-DVALUE=7"]
     )
-    assert (done.outputs["out"] == 7).all()
+    assert (result.outputs["out"] == 7).all()
 
 
 def test_missing_compiler_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +83,6 @@ def test_clang_that_cannot_build_for_the_chip_is_passed_over(
         (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [each.name for each in toolchains()] == ["ziglang"] * available()
+    assert [toolchain.name for toolchain in toolchains()] == ["ziglang"] * available()
     (tmp_path / "clang").write_text("#!/bin/sh\nexit 0\n")
     assert next(toolchains()).clang == (str(tmp_path / "clang"),)

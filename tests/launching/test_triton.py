@@ -95,7 +95,7 @@ def test_tuples_numbers_and_halves_are_passed(chip: Any, kernels: Any) -> None:
 def test_pointers_stored_in_memory_reach_torch_tensors(chip: Any, kernels: Any) -> None:
     torch = pytest.importorskip("torch", reason="the package torch is not installed")
     parts = [torch.full((16,), float(index)) for index in range(3)]
-    table = torch.tensor([each.data_ptr() for each in parts], dtype=torch.int64)
+    table = torch.tensor([part.data_ptr() for part in parts], dtype=torch.int64)
     before = table.clone()
     out = torch.zeros(3, 16)
     kernels.gather_pointers[(3,)](table, out, BLOCK=16)
@@ -195,7 +195,7 @@ def test_sanitize_runs_an_unchanged_program(tmp_path: Path) -> None:
     assert "program.py:" in done.stdout and "out-of-bounds: load of y[1000] of 1000 elements" in done.stdout
     [result] = json.loads(report.read_text())["results"]
     assert result["status"] == "fail" and result["measure"]["launches"] == 1
-    assert [each["rule"] for each in result["measure"]["findings"]] == ["out-of-bounds"]
+    assert [finding["rule"] for finding in result["measure"]["findings"]] == ["out-of-bounds"]
     known = tmp_path / "known.yaml"
     known.write_text(
         "schema: zinc-rt-suppressions/1\nsuppressions:\n- {rule: out-of-bounds, kernel: add_*, reason: known}\n"
@@ -214,7 +214,7 @@ def test_sanitize_passes_exit_codes_on_and_says_that_nothing_ran(tmp_path: Path)
 def test_messages_of_printf_are_formatted() -> None:
     def words(raw: bytes) -> list[int]:
         raw += b"\0" * (-len(raw) % 8)
-        return [int.from_bytes(raw[at : at + 8], "little") for at in range(0, len(raw), 8)]
+        return [int.from_bytes(raw[index : index + 8], "little") for index in range(0, len(raw), 8)]
 
     (half,) = np.array([1.5]).view(np.uint64).tolist()
     text = b"pid (%d, %u) %s is %f, %5.2f %%, %x%c %lld\n\0"
@@ -225,5 +225,5 @@ def test_messages_of_printf_are_formatted() -> None:
 
 def test_overlapping_allocations_are_one() -> None:
     rows = [(100, 50), (120, 10), (140, 20), (200, 8)]
-    joined = merged([HostAllocation(at, size, False, None) for at, size in rows])
-    assert [(each.address, each.size_bytes) for each in joined] == [(100, 60), (200, 8)]
+    joined = merged([HostAllocation(index, size, False, None) for index, size in rows])
+    assert [(item.address, item.size_bytes) for item in joined] == [(100, 60), (200, 8)]

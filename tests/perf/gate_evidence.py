@@ -98,7 +98,7 @@ def bench_report() -> dict[str, Any]:
     measure = {"tokens_per_second": 150.0, "slots": 1, "runs": timed(SECONDS_A_TOKEN)}
     prompts = scattered(0.5)
     prefill = {"tokens_per_second": 256.0, "prompt_tokens": 128, "runs": prompts}
-    first = {"seconds": prompts[2] + 4e-5, "runs": [each + 4e-5 for each in prompts]}
+    first = {"seconds": prompts[2] + 4e-5, "runs": [prompt + 4e-5 for prompt in prompts]}
     workload = {"slots": 1, "prompt_tokens": 128, "tokens": 128, "runs": 5, "warmup": 1, "nodes": NODES}
     return {
         "schema": "zinc-rt-report/1",
@@ -120,8 +120,8 @@ def bench_report() -> dict[str, Any]:
             "sampled": {"device": 5 * 128, "host": 5},
         },
         "results": [
-            {"id": name, "kind": "bench", "tier": "t2", "status": "pass", "measure": each}
-            for name, each in (("decode", measure), ("prefill", prefill), ("ttft", first))
+            {"id": name, "kind": "bench", "tier": "t2", "status": "pass", "measure": item}
+            for name, item in (("decode", measure), ("prefill", prefill), ("ttft", first))
         ],
     }
 
@@ -193,7 +193,7 @@ def llama_bench_output(speed: float, run: int = 0) -> str:
 
 def with_peer(bench: dict[str, Any], ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
     """The bench report with llama-bench's runs beside its own."""
-    bench["results"] = [each for each in bench["results"] if each["id"] == "decode"]
+    bench["results"] = [result for result in bench["results"] if result["id"] == "decode"]
     measured = bench["results"][0]["measure"]
     measured |= {"runs": timed(1 / ours), "tokens_per_second": ours}
     pairs = [[one, other] for one, other in zip(speeds(measured), scattered(theirs), strict=True)]
@@ -262,14 +262,14 @@ def put(path: str, value: Any, report: str = "bench") -> Change:
     """Sets one field: "details.samples.0.power_w". A path that ends in "-" takes it away."""
 
     def change(bench: dict[str, Any], valid: dict[str, Any]) -> None:
-        place: Any = bench if report == "bench" else valid
+        location: Any = bench if report == "bench" else valid
         *folders, last = DOT.split(path)
         for name in folders:
-            place = place[int(name)] if isinstance(place, list) else place[name]
+            location = location[int(name)] if isinstance(location, list) else location[name]
         if last.startswith("-"):
-            del place[last[1:]]
+            del location[last[1:]]
         else:
-            place[int(last) if isinstance(place, list) else last] = value
+            location[int(last) if isinstance(location, list) else last] = value
 
     return change
 

@@ -23,14 +23,14 @@ ONE = BackendConstants(
 
 def test_committed_constants_give_the_committed_errors() -> None:
     rows = read_rows(COMMITTED)
-    found = errors(backtest(rows, constants(), one_bandwidth(rows)))
-    assert {name: count for name, (count, *_) in found.items()} == {
+    result = errors(backtest(rows, constants(), one_bandwidth(rows)))
+    assert {name: count for name, (count, *_) in result.items()} == {
         "decode dense": 18, "decode mixtures": 6, "prompts": 24,
     }  # fmt: skip
-    assert found["decode dense"][1] == pytest.approx(0.018, abs=0.003)
-    assert found["decode mixtures"][1] == pytest.approx(0.002, abs=0.003)
-    assert found["prompts"][1] == pytest.approx(0.076, abs=0.01)
-    assert found["decode dense"][2] == pytest.approx(0.140, abs=0.003)
+    assert result["decode dense"][1] == pytest.approx(0.018, abs=0.003)
+    assert result["decode mixtures"][1] == pytest.approx(0.002, abs=0.003)
+    assert result["prompts"][1] == pytest.approx(0.076, abs=0.01)
+    assert result["decode dense"][2] == pytest.approx(0.140, abs=0.003)
 
 
 def test_decode_derived_by_hand() -> None:

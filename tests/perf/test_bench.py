@@ -44,20 +44,21 @@ def test_every_measured_run_is_kept_and_warmup_is_dropped(engine: Engine) -> Non
     assert len(timed.prompts) == len(timed.firsts) == 6
     assert all(first >= prompt for first, prompt in zip(timed.firsts, timed.prompts, strict=True))
     assert not engine.sequences, "slots are given back"
-    found = {result.id: result.measure for result in results(timed, load, "t_cpu", Sampler())}
-    assert set(found) == {"aggregate", "prefill", "ttft"}
+    result = {result.id: result.measure for result in results(timed, load, "t_cpu", Sampler())}
+    assert set(result) == {"aggregate", "prefill", "ttft"}
     rates = [3 * 4 / sum(run) for run in timed.tokens]
-    assert found["aggregate"]["tokens_per_second"] == pytest.approx(sum(rates) / 2)
+    assert result["aggregate"]["tokens_per_second"] == pytest.approx(sum(rates) / 2)
 
 
 def test_gate_recomputes_same_figures_from_samples(engine: Engine) -> None:
     load = BenchWorkload(prompt_tokens=3, tokens=4, warmup=0, runs=3)
     *_, timed = runs(engine, load, Sampler())
-    made = {result.id: {"measure": result.measure} for result in results(timed, load, "t_cpu", Sampler())}
+    result = {result.id: {"measure": result.measure} for result in results(timed, load, "t_cpu", Sampler())}
     for criterion in find_milestone("M2").criteria:
-        if criterion.measure in made:
+        if criterion.measure in result:
             assert (
-                figure(criterion, made[criterion.measure]) == made[criterion.measure]["measure"][criterion.figure]
+                figure(criterion, result[criterion.measure])
+                == result[criterion.measure]["measure"][criterion.figure]
             )
 
 
@@ -111,12 +112,12 @@ def test_peer_speed_is_parsed_from_its_output(text: str, speed: float) -> None:
 def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> None:
     loads = [BenchWorkload(2, 2, slots, warmup=0, runs=3) for slots in (1, 3)]
     timed = run_in_turns(engine, loads, Sampler())
-    made = {result.id: result.measure for result in scaling_results(timed, loads, "t_cpu", Sampler())}
-    assert set(made) == {"decode", "prefill", "ttft", "aggregate-3", "scaling-3"}
-    one, three = ([sum(run) for run in each.tokens] for each in timed)
+    result = {result.id: result.measure for result in scaling_results(timed, loads, "t_cpu", Sampler())}
+    assert set(result) == {"decode", "prefill", "ttft", "aggregate-3", "scaling-3"}
+    one, three = ([sum(run) for run in item.tokens] for item in timed)
     ratios = [3 * a / b for a, b in zip(one, three, strict=True)]
-    assert made["scaling-3"]["ratio"] == pytest.approx(statistics.geometric_mean(ratios))
-    assert min(ratios) * (1 - 1e-12) <= made["scaling-3"]["ratio_low"] <= made["scaling-3"]["ratio"]
+    assert result["scaling-3"]["ratio"] == pytest.approx(statistics.geometric_mean(ratios))
+    assert min(ratios) * (1 - 1e-12) <= result["scaling-3"]["ratio_low"] <= result["scaling-3"]["ratio"]
 
 
 @pytest.mark.rest
@@ -212,9 +213,9 @@ def test_regression_of_recorded_series_is_named(tmp_path: Path, capsys: pytest.C
         first = {"id": "ttft", "measure": {"seconds": ttft}}
         report = {"started": str(number), "device": {"tier": "t2", "name": "x"}, "results": [decode, first]}
         append(path, "perf bench", report, figures_of(report))
-    found = {series.figure: series for series in series_of(read(path).entries)}
-    assert found["decode"].regression() is not None
-    assert found["ttft"].changes() and found["ttft"].regression() is None
+    result = {series.figure: series for series in series_of(read(path).entries)}
+    assert result["decode"].regression() is not None
+    assert result["ttft"].changes() and result["ttft"].regression() is None
     assert main(["history", str(path), "--plot", str(tmp_path / "p.html")]) == 1
     seen = capsys.readouterr().out
     assert seen.count("REGRESSION") == 1 and read(path).head in seen
@@ -268,8 +269,8 @@ def test_invalid_workload_is_rejected(wrong: list[str]) -> None:
 
 
 def test_node_count_excludes_barriers(engine: Engine) -> None:
-    ran = [each.graph for each in engine.variants.ran() if each.graph.stage == "decode"]
-    graph = max(ran or [engine.graph("decode")], key=lambda each: len(each.nodes))
+    ran = [item.graph for item in engine.variants.ran() if item.graph.stage == "decode"]
+    graph = max(ran or [engine.graph("decode")], key=lambda item: len(item.nodes))
     assert 0 < nodes_of(engine) <= len(graph.nodes)
     assert nodes_of(engine) == sum(node.op.name != "BARRIER" for node in graph.nodes)
 

@@ -56,19 +56,19 @@ def measured(tmp_path: Path, peer: LlamaCpp | None, *, rounds: int = 5, fails: s
 
 @pytest.mark.rest
 def test_every_figure_has_samples_both_settings_and_ratio(tmp_path: Path) -> None:
-    found = measured(tmp_path, FakePeer(()))
-    assert list(found) == [
+    result = measured(tmp_path, FakePeer(()))
+    assert list(result) == [
         f"tiny/{C1}/prefill", f"tiny/{C1}/decode", f"tiny/{C1}/slots",
         f"tiny/{C1}/oracle-decode", f"tiny/{C1}/oracle-prefill", "tiny/memory",
     ]  # fmt: skip
-    decode = found[f"tiny/{C1}/decode"]
+    decode = result[f"tiny/{C1}/decode"]
     assert decode.status == "pass" and decode.reason == ""
     assert len(decode.measure["runs"]) == 5 and set(decode.measure["theirs"]) == {"repack", "no repack"}
     assert decode.measure["setting"] == "repack"
     assert decode.measure["ratio"] == max(decode.measure["runs"]) / 21
     assert decode.measure["bytes_a_token"] > 0 and decode.measure["oracle_ratio"] > 0
-    assert len(found[f"tiny/{C1}/oracle-decode"].measure["runs"]) == 5
-    assert len(found[f"tiny/{C1}/oracle-prefill"].measure["runs"]) == 1
+    assert len(result[f"tiny/{C1}/oracle-decode"].measure["runs"]) == 5
+    assert len(result[f"tiny/{C1}/oracle-prefill"].measure["runs"]) == 1
 
 
 @pytest.mark.rest
@@ -142,8 +142,8 @@ def decided(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = T
     content["details"] |= native_details(content["results"][0]["measure"].get("theirs", {}))
     if record:
         append(history, "perf native", content, {})
-    given = GateInput([ReportFile(folder / "n.json", content)], (), read(history), "", read(history).head, CODE)
-    (result,) = evaluate(find_milestone("cpu"), lab, given, only="q8-decode")
+    argument = GateInput([ReportFile(folder / "n.json", content)], (), read(history), "", read(history).head, CODE)
+    (result,) = evaluate(find_milestone("cpu"), lab, argument, only="q8-decode")
     return result
 
 
@@ -211,5 +211,5 @@ def test_report_missing_from_history_blocks_gate(lab: Lab, tmp_path: Path) -> No
 
 
 def test_conditions_keep_their_original_values() -> None:
-    given = Conditions([40.0], [1.0], 2)
-    assert replace(given, load=[9.0]).noise() and not given.noise()
+    conditions = Conditions([40.0], [1.0], 2)
+    assert replace(conditions, load=[9.0]).noise() and not conditions.noise()

@@ -32,11 +32,13 @@ def test_requests_give_one_sample_a_run_and_the_cached_tokens(tmp_path: Path) ->
     assert timed_runs.cached == [32, 32], "two whole pages"
     assert [len(run) for run in timed_runs.gaps] == [6, 6]
     assert timed_runs.spans == [1.0, 1.0], "the host is asked for every token"
-    results = {each.id: each.measure for each in request_results(timed_runs, load, "t_cpu")}
+    results = {
+        request_result.id: request_result.measure for request_result in request_results(timed_runs, load, "t_cpu")
+    }
     assert set(results) == set(REQUEST_FIGURES) == set(REQUESTS)
     assert results["fairness"]["p99_over_p50"] >= 1 and results["endurance"]["tokens"] == 1
     alone = request_results(timed_runs, BenchWorkload(slots=1), "t_cpu")
-    assert "fairness" not in {each.id for each in alone}, "a stream alone shows nothing of it"
+    assert "fairness" not in {item.id for item in alone}, "a stream alone shows nothing of it"
 
 
 def test_requests_that_do_not_fit_are_rejected() -> None:
@@ -46,7 +48,7 @@ def test_requests_that_do_not_fit_are_rejected() -> None:
 
 
 def test_every_request_criterion_has_a_bench() -> None:
-    for criterion in (each for milestone in milestones() for each in milestone.criteria):
+    for criterion in (criterion for milestone in milestones() for criterion in milestone.criteria):
         if criterion.measure in REQUESTS:
             assert criterion.figure in FIGURES[criterion.measure].of and "--requests" in criterion.command
 
@@ -58,11 +60,11 @@ def test_bench_command_records_requests(tmp_path: Path) -> None:
     line = ["bench", "--model", str(MODEL), "--tier", "t_cpu", *load, "--requests", "--json", str(path)]
     assert main(line) == 0
     body = json.loads(path.read_text())
-    names = [each["id"] for each in body["results"]]
+    names = [result["id"] for result in body["results"]]
     assert names == ["aggregate", "prefill", "ttft", "ttft_warm", "idle_to_stream", "endurance", "fairness"]
-    for criterion in (each for milestone in milestones() for each in milestone.criteria):
+    for criterion in (criterion for milestone in milestones() for criterion in milestone.criteria):
         if criterion.measure in REQUESTS:
-            result = next(each for each in body["results"] if each["id"] == criterion.measure)
+            result = next(result for result in body["results"] if result["id"] == criterion.measure)
             assert figure(criterion, result) == pytest.approx(result["measure"][criterion.figure])
     assert main([*line[:5], "--slots", "1,2", "--runs", "2", "--requests"]) == 2
 

@@ -50,22 +50,22 @@ def ceiling(counts: DispatchCounts, **changed: float) -> DispatchCost:
 
 @pytest.mark.rest
 def test_littles_law_bounds_few_waves(one: DispatchCounts) -> None:
-    made = ceiling(one)
-    assert made.memory == pytest.approx(10e6 / 500e9) and made.ideal == pytest.approx(10e6 / 1000e9)
-    assert made.in_flight_bytes == 10 * 10_000 and made.resident_waves == 10
-    assert made.running == made.latency == pytest.approx(100 * 1e-6), "a hundred waits of a microsecond"
-    assert made.in_flight_bytes / 1e-6 == pytest.approx(one.moved_bytes / made.running), (
+    result = ceiling(one)
+    assert result.memory == pytest.approx(10e6 / 500e9) and result.ideal == pytest.approx(10e6 / 1000e9)
+    assert result.in_flight_bytes == 10 * 10_000 and result.resident_waves == 10
+    assert result.running == result.latency == pytest.approx(100 * 1e-6), "a hundred waits of a microsecond"
+    assert result.in_flight_bytes / 1e-6 == pytest.approx(one.moved_bytes / result.running), (
         "bytes in flight a latency"
     )
-    assert made.limit == "latency" and made.bandwidth_share == pytest.approx(0.1)
+    assert result.limit == "latency" and result.bandwidth_share == pytest.approx(0.1)
     assert ceiling(one, memory_latency_ns=100.0).limit == "memory"
 
 
 def test_data_shared_by_waves_comes_from_cache(one: DispatchCounts) -> None:
     """Of ten waves that load the same MB a load misses with a chance of a tenth, one of four more often."""
-    found = ceiling(replace(one, read_bytes=1e6))
+    result = ceiling(replace(one, read_bytes=1e6))
     to_memory = 1 - 0.9**4
-    assert found.latency == pytest.approx(100 * (100e-9 + to_memory * 900e-9))
+    assert result.latency == pytest.approx(100 * (100e-9 + to_memory * 900e-9))
     assert ceiling(replace(one, read_bytes=0.0)).latency == pytest.approx(100 * 100e-9)
 
 
@@ -87,10 +87,10 @@ def test_instructions_are_counted_on_simds_with_a_wave(one: DispatchCounts) -> N
 
 
 def test_lds_and_cache_traffic_take_time(one: DispatchCounts) -> None:
-    made = ceiling(replace(one, lds_bytes=640e6))
-    assert made.lds == pytest.approx(640e6 / (10 * 0.5 * 128 * 1e9)) and made.limit == "lds"
-    made = ceiling(one, cache_bytes_a_clock=1.0)
-    assert made.cache == pytest.approx(10e6 / (10 * 0.5 * 1e9)) and made.limit == "cache"
+    result = ceiling(replace(one, lds_bytes=640e6))
+    assert result.lds == pytest.approx(640e6 / (10 * 0.5 * 128 * 1e9)) and result.limit == "lds"
+    result = ceiling(one, cache_bytes_a_clock=1.0)
+    assert result.cache == pytest.approx(10e6 / (10 * 0.5 * 1e9)) and result.limit == "cache"
 
 
 def test_operations_take_time_by_type(one: DispatchCounts) -> None:
@@ -127,16 +127,16 @@ def test_identical_dispatches_are_grouped_by_time_lost(work: TokenWork) -> None:
 @pytest.mark.parametrize("tokens", [1, 16])
 def test_every_graph_byte_belongs_to_one_dispatch(tokens: int) -> None:
     work = work_of(read_gguf(MODEL), ctx=256, position=100, tokens=tokens)
-    assert sum(each.read_bytes for each in work.each) == work.read_bytes > 0
-    assert sum(each.written_bytes for each in work.each) == work.written_bytes > 0
+    assert sum(item.read_bytes for item in work.each) == work.read_bytes > 0
+    assert sum(item.written_bytes for item in work.each) == work.written_bytes > 0
     assert len(work.each) == work.dispatches
-    assert sum(each.behind_barrier for each in work.each) == work.barriers
+    assert sum(item.behind_barrier for item in work.each) == work.barriers
 
 
 def test_dispatch_takes_at_least_the_time_of_its_bytes(work: TokenWork) -> None:
     for device in table().devices.values():
         likely, best = (
-            [ceiling_of(each, device, table().case(case)).cost for each in work.each] for case in CASES[1:]
+            [ceiling_of(item, device, table().case(case)).cost for item in work.each] for case in CASES[1:]
         )
         assert all(a.seconds >= b.seconds > b.ideal >= 0 for a, b in zip(likely, best, strict=True))
 
@@ -145,12 +145,12 @@ def test_prompt_tokens_share_the_weights(work: TokenWork) -> None:
     """And load their rows again for each tile of tokens."""
     prompt = work_of(read_gguf(MODEL), ctx=256, position=115, tokens=16)
     weights = [
-        {(row.name, row.dtype): row.read_bytes for row in each.traffic if row.kind == "weight"}
-        for each in (work, prompt)
+        {(row.name, row.dtype): row.read_bytes for row in item.traffic if row.kind == "weight"}
+        for item in (work, prompt)
     ]
-    whole = {name for name in weights[0] if weights[0][name] == weights[1][name]}
-    assert any("q_weight" in name for name, _ in whole) and not any("exps" in name for name, _ in whole)
-    issued = [sum(each.issued for each in one.each if "MATMUL" in each.op) for one in (work, prompt)]
+    names = {name for name in weights[0] if weights[0][name] == weights[1][name]}
+    assert any("q_weight" in name for name, _ in names) and not any("exps" in name for name, _ in names)
+    issued = [sum(item.issued for item in one.each if "MATMUL" in item.op) for one in (work, prompt)]
     assert issued[1] > 4 * issued[0], "instructions are multiplied by tokens, or by tiles of four"
 
 
@@ -179,10 +179,10 @@ def test_several_models_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "p.json"
     assert main(["predict", str(MODEL), str(FOLDER / "qwen3-q.gguf"), "--json", str(out)]) == 0
     results = json.loads(out.read_text())["results"]
-    assert [each["id"] for each in results] == ["compare/qwen35moe-q.gguf", "compare/qwen3-q.gguf"]
-    for each in results:
-        assert each["measure"]["dispatches"]["plain"] > each["measure"]["dispatches"]["as_run"] > 0
-        assert each["measure"]["tokens_per_second"]["plain"] < each["measure"]["tokens_per_second"]["as_run"]
+    assert [result["id"] for result in results] == ["compare/qwen35moe-q.gguf", "compare/qwen3-q.gguf"]
+    for result in results:
+        assert result["measure"]["dispatches"]["plain"] > result["measure"]["dispatches"]["as_run"] > 0
+        assert result["measure"]["tokens_per_second"]["plain"] < result["measure"]["tokens_per_second"]["as_run"]
     assert "plain -> as run" in capsys.readouterr().out
 
 

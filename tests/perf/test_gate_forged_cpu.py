@@ -85,16 +85,16 @@ def test_forged_cpu_speed_is_rejected(forgery: str, tmp_path: Path) -> None:
     report = native_report()
     rule, path, value = NATIVE[forgery]
     put(path, value)(report, {})
-    given = replace(put_forward(tmp_path, report), host=host())
-    result = decided(given, "q8-decode", "cpu")
+    text = replace(put_forward(tmp_path, report), host=host())
+    result = decided(text, "q8-decode", "cpu")
     assert result.status == "blocked" and rule in names_of(result), result.reason
 
 
 def test_unforged_cpu_speed_passes(tmp_path: Path) -> None:
-    given = replace(put_forward(tmp_path, native_report()), host=host())
-    result = decided(given, "q8-decode", "cpu")
+    text = replace(put_forward(tmp_path, native_report()), host=host())
+    result = decided(text, "q8-decode", "cpu")
     assert (result.status, round(result.measure["value"], 3)) == ("pass", 1.506), result.reason
-    result = decided(replace(given, head=""), "q8-decode", "cpu")
+    result = decided(replace(text, head=""), "q8-decode", "cpu")
     assert names_of(result) == {"head"}
 
 

@@ -30,8 +30,8 @@ from zinc_rt.validate.command import main as validate
 
 
 def test_history_without_head_proves_nothing(tmp_path: Path) -> None:
-    given = put_forward(tmp_path, bench_report(), validation())
-    result = decided(replace(given, head=""))
+    argument = put_forward(tmp_path, bench_report(), validation())
+    result = decided(replace(argument, head=""))
     assert result.status == "blocked" and names_of(result) == {"head"}
     assert "was not recorded" in result.reason
 
@@ -41,15 +41,15 @@ def forged_history(folder: Path, how: str) -> GateInput:
     fast, slow = bench_report(), bench_report()
     slow["started"] = ago(hours=1)
     slow["results"][0]["measure"] |= {"runs": timed(1 / 100), "tokens_per_second": 100.0}
-    given = put_forward(folder, fast, validation(), slow)
-    path, offered = folder / "history.jsonl", [given.reports[0], given.reports[1]]
+    argument = put_forward(folder, fast, validation(), slow)
+    path, offered = folder / "history.jsonl", [argument.reports[0], argument.reports[1]]
     lines = path.read_text().splitlines()
     if how == "its end left out":
         path.write_text("\n".join(lines[:2]) + "\n")
     elif how == "made anew":
         path.unlink()
-        for each in offered:
-            append(path, each.command, each.report, {})
+        for item in offered:
+            append(path, item.command, item.report, {})
     elif how == "a line of no JSON":
         path.write_text("\n".join([lines[0], "{", *lines[1:]]) + "\n")
     elif how == "a line twice":
@@ -58,10 +58,10 @@ def forged_history(folder: Path, how: str) -> GateInput:
         path.write_text(path.read_text().replace("zinc-rt-history/1", "zinc-rt-history/9", 1))
     elif how == "as another command's":
         path.unlink()
-        for each in offered:
-            append(path, "run", each.report, {})
-        return replace(given, reports=offered, history=read(path), head=read(path).head)
-    return replace(given, reports=offered, history=read(path))
+        for item in offered:
+            append(path, "run", item.report, {})
+        return replace(argument, reports=offered, history=read(path), head=read(path).head)
+    return replace(argument, reports=offered, history=read(path))
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_forged_history_is_rejected(how: str, rule: str, tmp_path: Path) -> None
 
 
 def test_report_recorded_before_its_start_is_rejected(tmp_path: Path) -> None:
-    given = put_forward(tmp_path, bench_report(), validation())
-    assert given.history is not None
-    early = [replace(entry, at="2020-01-01T00:00:00+00:00") for entry in given.history.entries]
-    result = decided(replace(given, history=replace(given.history, entries=tuple(early))))
+    argument = put_forward(tmp_path, bench_report(), validation())
+    assert argument.history is not None
+    early = [replace(entry, at="2020-01-01T00:00:00+00:00") for entry in argument.history.entries]
+    result = decided(replace(argument, history=replace(argument.history, entries=tuple(early))))
     assert names_of(result) == {"stale", "bits", "order"} and "recorded before" in result.reason
 
 
@@ -96,9 +96,9 @@ def test_withheld_later_report_is_requested(tmp_path: Path) -> None:
 
 def test_model_file_takes_precedence_over_report(tmp_path: Path) -> None:
     """--models: the digest is right, and the shape is the file's, not what the report says of it."""
-    given = put_forward(tmp_path, bench_report(), validation())
+    argument = put_forward(tmp_path, bench_report(), validation())
     small = {"digest": "ab" * 32, **identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
-    result = decided(replace(given, model_digest="", models={"ab" * 32: small}))
+    result = decided(replace(argument, model_digest="", models={"ab" * 32: small}))
     assert names_of(result) == {"digest"} and "the file of this digest has" in result.reason
 
 
@@ -135,13 +135,13 @@ def test_genuine_command_output_is_rejected_only_for_toy_model_and_tier(
     assert perf(["history", history, "--add", str(tmp_path / "v.json")]) == 0
     capsys.readouterr()
     known = read(Path(history))
-    decode = next(each for each in find_milestone("M1").criteria if each.id == "decode")
+    decode = next(criterion for criterion in find_milestone("M1").criteria if criterion.id == "decode")
     reports = collect([tmp_path / "b.json", tmp_path / "v.json"])[0]
     digest = reports[0].model_digests[0]
     bench_result = reports[0].result("decode")
     assert bench_result is not None
-    given = GateInput(reports, (), known, digest, known.head, runtime_version())
-    case = OfferedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, given)
+    argument = GateInput(reports, (), known, digest, known.head, runtime_version())
+    case = OfferedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, argument)
     refused = {reason.partition(":")[0] for reason in refusals(case)}
     assert refused <= REFUSES_A_TOY, refusals(case)
     assert {"hardware", "tokens", "model", "drift"} <= refused

@@ -31,11 +31,11 @@ def outputs(**changes: Any) -> Callable[[dict[str, Any]], Any]:
     """llama-bench's own words with some of them changed."""
 
     def change(measure: dict[str, Any]) -> None:
-        made = []
+        result = []
         for text in measure["peer"]["outputs"]:
             (row,) = json.loads(text)
-            made.append(json.dumps([{**row, **changes}]))
-        measure["peer"]["outputs"] = made
+            result.append(json.dumps([{**row, **changes}]))
+        measure["peer"]["outputs"] = result
 
     return change
 
@@ -78,7 +78,7 @@ def test_forged_peer_is_rejected(forgery: str, tmp_path: Path) -> None:
 
 
 def test_llama_bench_output_is_parsed() -> None:
-    said = llama_bench(llama_bench_output(160.0))
-    assert (said.tokens_per_second, said.version, said.generated) == (160.0, "0c1e57098 (6900)", 128)
+    output = llama_bench(llama_bench_output(160.0))
+    assert (output.tokens_per_second, output.version, output.generated) == (160.0, "0c1e57098 (6900)", 128)
     with pytest.raises(InputError, match="one text generation test"):
         llama_bench("[]")

@@ -50,8 +50,8 @@ def both(path: str, value: Any) -> Change:
 
 def every(*changes: Change) -> Change:
     def change(bench: dict[str, Any], valid: dict[str, Any]) -> None:
-        for each in changes:
-            each(bench, valid)
+        for change in changes:
+            change(bench, valid)
 
     return change
 
@@ -267,10 +267,10 @@ def test_report_with_duplicate_key_is_rejected(tmp_path: Path) -> None:
     ("key", "shape"), [("qwen36", "qwen3.6-35b-a3b-q4_k_xl"), ("qwen3-8b", "qwen3-8b-q4_k_m")]
 )
 def test_class_is_defined_by_sizes_of_real_model(key: str, shape: str) -> None:
-    wanted = next(c.model for m in milestones() for c in m.criteria if c.model is not None and c.model.key == key)
+    model = next(c.model for m in milestones() for c in m.criteria if c.model is not None and c.model.key == key)
     sizes = SHAPES[shape].sizes
-    assert (wanted.layers, wanted.width, wanted.vocab) == (sizes.layers, sizes.hidden, sizes.vocab)
-    assert wanted.architectures == (SHAPES[shape].architecture,)
+    assert (model.layers, model.width, model.vocab) == (sizes.layers, sizes.hidden, sizes.vocab)
+    assert model.architectures == (SHAPES[shape].architecture,)
 
 
 @pytest.mark.parametrize("model", sorted(FOLDER.glob("*.gguf")), ids=lambda path: path.stem)

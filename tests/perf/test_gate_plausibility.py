@@ -45,8 +45,8 @@ Row = tuple[str, Change]
 
 def every(*changes: Change) -> Change:
     def change(bench: dict[str, Any], valid: dict[str, Any]) -> None:
-        for each in changes:
-            each(bench, valid)
+        for change in changes:
+            change(bench, valid)
 
     return change
 
@@ -317,14 +317,14 @@ def test_nodes_are_those_of_the_named_file(tmp_path: Path) -> None:
     path = FOLDER / "qwen35moe-q.gguf"
     described = {"path": str(path), **identity(read_gguf(path)).as_dict()}
     known = counts_of(read_gguf(path), arch="gfx1201", ordering="canonical-1", ctx=256)
-    given = replace(put_forward(tmp_path, bench_report(), validation()), models={"ab" * 32: described})
-    decode = next(each for each in find_milestone("M1").criteria if each.id == "decode")
+    text = replace(put_forward(tmp_path, bench_report(), validation()), models={"ab" * 32: described})
+    decode = next(criterion for criterion in find_milestone("M1").criteria if criterion.id == "decode")
     for count, accepted in ((known.nodes[0], True), (known.nodes[-1], True), (known.nodes[0] + 1, False)):
         bench = bench_report()
         bench["ctx"] = 256
         nodes(count)(bench, {})
-        offered = replace(given.reports[0], report=bench)
-        case = OfferedReport(decode, offered, bench["results"][0], given)
+        offered = replace(text.reports[0], report=bench)
+        case = OfferedReport(decode, offered, bench["results"][0], text)
         assert (graph(case) is None) is accepted, graph(case)
 
 
@@ -332,9 +332,9 @@ def test_tier_that_is_not_built_is_refused(tmp_path: Path) -> None:
     bench = bench_report()
     bench["device"] |= {"tier": "t_intel", "name": "Intel Arc B770", "arch": "xe2"}
     bench["results"][0]["tier"] = "t_intel"
-    given = put_forward(tmp_path, bench, validation())
-    criterion = next(each for each in find_milestone("M7").criteria if each.id == "decode")
-    reasons = refusals(OfferedReport(criterion, given.reports[0], bench["results"][0], given))
+    argument = put_forward(tmp_path, bench, validation())
+    criterion = next(criterion for criterion in find_milestone("M7").criteria if criterion.id == "decode")
+    reasons = refusals(OfferedReport(criterion, argument.reports[0], bench["results"][0], argument))
     assert any("has no tier t_intel" in reason for reason in reasons)
     assert any("no row for B770" in reason for reason in reasons)
 
@@ -352,6 +352,6 @@ def test_prompt_speed_beyond_the_operations_of_the_card_is_refused(tmp_path: Pat
         "prompt_tokens": 3500,
         "runs": prompts,
     }
-    bench["results"][2]["measure"] |= {"seconds": prompts[2] + 1e-4, "runs": [each + 1e-4 for each in prompts]}
+    bench["results"][2]["measure"] |= {"seconds": prompts[2] + 1e-4, "runs": [prompt + 1e-4 for prompt in prompts]}
     result = decided(put_forward(tmp_path, bench, valid), "prefill", "M2")
     assert names_of(result) == {"ceiling"} and "tera-operations" in result.reason, result.reason

@@ -46,10 +46,10 @@ def setting(path: str, value: Any) -> Spoil:
 
     def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
         *folders, last = path.split(".")
-        place = bench
+        location = bench
         for name in folders:
-            place = place[int(name)] if isinstance(place, list) else place[name]
-        place[last] = value
+            location = location[int(name)] if isinstance(location, list) else location[name]
+        location[last] = value
 
     return spoil
 
@@ -63,7 +63,7 @@ def runs(*seconds: float, tokens: int = 128) -> Spoil:
 
     def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
         measure = bench["results"][0]["measure"]
-        measure["runs"] = [timed(each, 1, tokens, seed)[0] for seed, each in enumerate(seconds)]
+        measure["runs"] = [timed(item, 1, tokens, seed)[0] for seed, item in enumerate(seconds)]
         measure["tokens_per_second"] = 1 / sorted(seconds)[len(seconds) // 2]
 
     return spoil
@@ -173,8 +173,8 @@ def test_every_rule_is_attempted(tmp_path: Path) -> None:
         spoil(bench, valid)
         offered = [ReportFile(tmp_path / "b", bench), ReportFile(tmp_path / "v", valid)]
         criterion = find_milestone("M1").criteria[-2]
-        given = GateInput(offered, model_digest="ab" * 32, code=CODE)
-        case = OfferedReport(criterion, offered[0], bench["results"][0], given)
+        argument = GateInput(offered, model_digest="ab" * 32, code=CODE)
+        case = OfferedReport(criterion, offered[0], bench["results"][0], argument)
         for name, rule in RULES.items():
             try:
                 tripped |= {name} if rule(case) else set()
@@ -223,8 +223,8 @@ def test_short_prompt_is_not_accepted_as_prefill(prompt: int, status: str, tmp_p
     speed = {"tokens_per_second": prompt / runs[2], "prompt_tokens": prompt, "runs": runs}
     bench["results"] = [{"id": "prefill", "tier": "t1", "measure": speed}]
     valid["details"]["devices"]["t1"] = valid["details"]["devices"].pop("t2")
-    for each in valid["results"]:
-        each["tier"] = "t1"
+    for item in valid["results"]:
+        item["tier"] = "t1"
     result = decided(put_forward(tmp_path, bench, valid), "prefill", "M2")
     assert result.status == status
     assert status == "pass" or "a prompt of 16 tokens" in result.reason
@@ -266,23 +266,23 @@ def test_speed_without_validation_is_rejected(tmp_path: Path) -> None:
 
 
 def test_report_outside_history_is_rejected(tmp_path: Path) -> None:
-    given = put_forward(tmp_path, bench_report(), validation(), record=False)
-    assert "not in the history" in decided(given).reason
-    assert "no history" in decided(replace(given, history=None)).reason
+    argument = put_forward(tmp_path, bench_report(), validation(), record=False)
+    assert "not in the history" in decided(argument).reason
+    assert "no history" in decided(replace(argument, history=None)).reason
 
 
 def test_report_changed_after_recording_is_rejected(tmp_path: Path) -> None:
-    given = put_forward(tmp_path, bench_report(), validation())
+    argument = put_forward(tmp_path, bench_report(), validation())
     faster = bench_report()
     faster["results"][0]["measure"] |= {"runs": timed(1 / 300), "tokens_per_second": 300.0}
-    forged = replace(given, reports=[ReportFile(tmp_path / "0.json", faster), given.reports[1]])
+    forged = replace(argument, reports=[ReportFile(tmp_path / "0.json", faster), argument.reports[1]])
     assert "changed after it was recorded" in decided(forged).reason
 
 
 @pytest.mark.parametrize("edit", ["a figure", "a line dropped", "lines swapped", "rewritten whole"])
 def test_edited_history_is_rejected(edit: str, tmp_path: Path) -> None:
-    given = put_forward(tmp_path, validation(), bench_report())
-    noted = given.history.head if given.history else ""
+    argument = put_forward(tmp_path, validation(), bench_report())
+    noted = argument.history.head if argument.history else ""
     path = tmp_path / "history.jsonl"
     lines = path.read_text().splitlines()
     if edit == "a figure":
@@ -298,7 +298,7 @@ def test_edited_history_is_rejected(edit: str, tmp_path: Path) -> None:
         path.unlink()
         for report in (validation(), bench_report()):
             append(path, report["command"], report, {"faked": 1.0})
-    result = decided(replace(given, history=read(path), head=noted))
+    result = decided(replace(argument, history=read(path), head=noted))
     assert result.status == "blocked" and "edited history" in result.reason
 
 
@@ -311,16 +311,20 @@ def test_latest_report_decides_instead_of_the_best(tmp_path: Path) -> None:
 
 
 def test_unpinned_model_is_rejected(tmp_path: Path) -> None:
-    given = replace(put_forward(tmp_path, bench_report(), validation()), model_digest="")
-    assert "--model-digest" in decided(given).reason
+    text = replace(put_forward(tmp_path, bench_report(), validation()), model_digest="")
+    assert "--model-digest" in decided(text).reason
 
 
 @pytest.mark.parametrize("milestone", [f"M{number}" for number in range(1, 9)])
 def test_speed_without_evidence_does_not_pass(milestone: str) -> None:
     with Lab() as lab:
-        criteria = [each for each in find_milestone(milestone).criteria if each.type != "structural"]
+        criteria = [
+            criterion for criterion in find_milestone(milestone).criteria if criterion.type != "structural"
+        ]
         results = [
-            r for each in criteria for r in evaluate(find_milestone(milestone), lab, GateInput(), only=each.id)
+            r
+            for criterion in criteria
+            for r in evaluate(find_milestone(milestone), lab, GateInput(), only=criterion.id)
         ]
     assert {result.status for result in results} == {"blocked"}
     assert all("needs" in result.reason for result in results)

@@ -37,7 +37,7 @@ def decided(lab: Lab, name: str) -> Result:
 
 
 def test_every_structural_measure_exists_and_is_used() -> None:
-    named = {each.measure for m in milestones() for each in m.criteria if each.type == "structural"}
+    named = {criterion.measure for m in milestones() for criterion in m.criteria if criterion.type == "structural"}
     assert named == set(MEASURES)
 
 
@@ -100,7 +100,7 @@ def test_constant_logits_are_not_agreement(lab: Lab, monkeypatch: pytest.MonkeyP
 
 def test_clamp_blocks_structural_criteria() -> None:
     with Lab(device="sim", settings=Settings(lm_head_rows=16)) as lab:
-        results = [decided(lab, f"M0/{each.id}") for each in find_milestone("M0").criteria[:5]]
+        results = [decided(lab, f"M0/{criterion.id}") for criterion in find_milestone("M0").criteria[:5]]
     assert {result.status for result in results} == {"blocked"}
     assert all("LM head capped" in result.reason for result in results)
 
@@ -120,9 +120,9 @@ def test_unbuilt_parts_are_blocked_by_name(lab: Lab) -> None:
 
 def test_all_original_criteria_exist() -> None:
     """Those that were once left out."""
-    names = {each.name for m in milestones() for each in m.criteria}
+    names = {criterion.name for m in milestones() for criterion in m.criteria}
     assert names >= {"M3/slots", "M3/paged-kv", "M3/isolation", "M3/tenants", "M4/top-10", "M6/prefix-tree"}
-    slots = next(each for each in find_milestone("M3").criteria if each.id == "slots")
+    slots = next(criterion for criterion in find_milestone("M3").criteria if criterion.id == "slots")
     assert slots.arguments["slots"] == 16
 
 
@@ -137,8 +137,8 @@ def test_structural_measures_do_not_read_static_tables() -> None:
 
 @pytest.mark.rest
 def test_every_opcode_runs(lab: Lab) -> None:
-    found = MEASURES["ops_not_run"](lab, "t_cpu_native")
-    assert found.value == 0 and "48 of 48" in found.how
+    result = MEASURES["ops_not_run"](lab, "t_cpu_native")
+    assert result.value == 0 and "48 of 48" in result.how
 
 
 @pytest.mark.rest
@@ -149,8 +149,8 @@ def test_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch
         return "1 of 4 differ" if case.op.name == "SOFTCAP" else real(backend, case)
 
     monkeypatch.setattr(self_test, "difference", off)
-    found = MEASURES["ops_not_run"](lab, "t_cpu")
-    assert found.value == 1 and "SOFTCAP" in found.detail["wrong"]
+    result = MEASURES["ops_not_run"](lab, "t_cpu")
+    assert result.value == 1 and "SOFTCAP" in result.detail["wrong"]
 
 
 @pytest.mark.rest
@@ -162,8 +162,8 @@ def test_every_node_is_dispatched_and_matches_the_oracle(lab: Lab) -> None:
 def test_undispatched_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed.dispatched_nodes
     monkeypatch.setattr(executed, "dispatched_nodes", lambda variant: real(variant)[:-1])
-    found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
-    assert found.value == 2 and set(found.detail["missing"].values()) == {"not dispatched"}
+    result = MEASURES["nodes_not_run"](lab, "t_cpu_native")
+    assert result.value == 2 and set(result.detail["missing"].values()) == {"not dispatched"}
 
 
 @pytest.mark.rest
@@ -172,10 +172,10 @@ def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> Non
     engine = lab.bench("t1").engine
     plain = engine.graph("decode")
     run = engine.variants.fused(plain).nodes
-    found = {
-        id(node) for each in run if each.op.name != "BARRIER" for node in executed.represented_nodes(plain, each)
+    ids = {
+        id(node) for item in run if item.op.name != "BARRIER" for node in executed.represented_nodes(plain, item)
     }
-    assert found == {id(node) for node in plain.nodes if node.op.name != "BARRIER"}
+    assert ids == {id(node) for node in plain.nodes if node.op.name != "BARRIER"}
     (write, *_) = [node for node in run if node.op.name == "RMS_NORM_FUSED_ROPE_KV_WRITE"]
     assert {node.op.name for node in executed.represented_nodes(plain, write)} == {
         "RMS_NORM",
@@ -196,8 +196,8 @@ def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyP
 
     assert MEASURES["nodes_not_run"](lab, "t1").value == 0
     monkeypatch.setattr(executed, "dispatched_nodes", without_fused)
-    found = MEASURES["nodes_not_run"](lab, "t1")
-    assert found.value > 0 and set(found.detail["missing"].values()) == {"not dispatched"}
+    result = MEASURES["nodes_not_run"](lab, "t1")
+    assert result.value > 0 and set(result.detail["missing"].values()) == {"not dispatched"}
 
 
 @pytest.mark.rest
@@ -213,13 +213,13 @@ def test_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatc
     real = executed._tap_stage
 
     def off(bench: Any, stage: Any) -> Any:
-        for place, (name, data) in enumerate(real(bench, stage)):
-            wrong = place == 3 and bench.engine.backend.spec.tier != "t_cpu"
+        for location, (name, data) in enumerate(real(bench, stage)):
+            wrong = location == 3 and bench.engine.backend.spec.tier != "t_cpu"
             yield name, bytes([data[0] ^ 1]) + data[1:] if wrong else data
 
     monkeypatch.setattr(executed, "_tap_stage", off)
-    found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
-    assert found.value == 2 and all("than the oracle" in why for why in found.detail["missing"].values())
+    result = MEASURES["nodes_not_run"](lab, "t_cpu_native")
+    assert result.value == 2 and all("than the oracle" in reason for reason in result.detail["missing"].values())
 
 
 @pytest.mark.rest
@@ -266,8 +266,8 @@ def test_sequence_is_independent_of_its_neighbours(lab: Lab, monkeypatch: pytest
 
 @pytest.mark.rest
 def test_sequence_is_independent_of_its_page_placement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80)
-    assert found.value == 0 and "pages 1, 3, 5, 7, 9" in found.how
+    result = MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80)
+    assert result.value == 0 and "pages 1, 3, 5, 7, 9" in result.how
     leaking(monkeypatch, lambda engine, batch: len(engine.sequences) == 2)
     assert MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80).value == 1
 
@@ -290,8 +290,8 @@ def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch
         MEASURES["matrix_kernels_run"](lab, **line)
     monkeypatch.setattr(executed, "_has_matrix_instruction", lambda image, arch: True)
     monkeypatch.setattr(executed, "code_of", lambda variant: {"prefill_tile": matrix})
-    found = MEASURES["matrix_kernels_run"](lab, **line)
-    assert found.value == 1 and "prefill_tile ran on t_cpu_native" in found.how
+    result = MEASURES["matrix_kernels_run"](lab, **line)
+    assert result.value == 1 and "prefill_tile ran on t_cpu_native" in result.how
     real = Engine.forward
 
     def off_by_one(self: Engine, tokens: Any, **options: Any) -> np.ndarray:

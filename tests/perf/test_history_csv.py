@@ -36,17 +36,17 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_every_entry_is_a_row(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "h.csv"
     assert perf.main(["history", str(history(tmp_path)), "--csv", str(out)]) == 0
-    found = rows(out)
-    assert [each["decode"] for each in found] == ["10.5", "", "11.0"] and found[1]["ttft"] == "0.5"
-    assert {(each["tier"], each["device"]) for each in found} == {("t2", "a card, with a comma")}
-    assert [each["sequence"] for each in found] == ["1", "2", "3"] and found[0]["at"]
+    result = rows(out)
+    assert [item["decode"] for item in result] == ["10.5", "", "11.0"] and result[1]["ttft"] == "0.5"
+    assert {(item["tier"], item["device"]) for item in result} == {("t2", "a card, with a comma")}
+    assert [item["sequence"] for item in result] == ["1", "2", "3"] and result[0]["at"]
     assert f"wrote     {out}, 3 rows\n" in capsys.readouterr().out
 
 
 def test_single_figure_selects_only_its_entries(tmp_path: Path) -> None:
     out = tmp_path / "h.csv"
     assert perf.main(["history", str(history(tmp_path)), "--csv", str(out), "--figure", "decode"]) == 0
-    assert [each["decode"] for each in rows(out)] == ["10.5", "11.0"] and "ttft" not in rows(out)[0]
+    assert [row["decode"] for row in rows(out)] == ["10.5", "11.0"] and "ttft" not in rows(out)[0]
 
 
 def test_unmeasured_figure_yields_header_only(tmp_path: Path) -> None:

@@ -13,18 +13,18 @@ from zinc_rt.perf.refusals.rules import RULES, rules_of
 
 
 def test_nine_original_milestones_and_one_added_have_criteria_and_sources() -> None:
-    assert [each.id for each in milestones()] == [*(f"M{number}" for number in range(9)), "cpu"]
+    assert [milestone.id for milestone in milestones()] == [*(f"M{number}" for number in range(9)), "cpu"]
     for milestone in milestones():
         assert milestone.criteria and milestone.scope
-        assert all(each.source for each in milestone.criteria)
+        assert all(criterion.source for criterion in milestone.criteria)
 
 
 def test_every_speed_applies_all_rules_and_names_its_hardware() -> None:
-    speeds = [each for m in milestones() for each in m.criteria if each.type == "measured"]
+    speeds = [criterion for m in milestones() for criterion in m.criteria if criterion.type == "measured"]
     assert len(speeds) > 20
-    for each in speeds:
-        assert set(rules_of(each)) == set(RULES), each.name
-        assert each.hardware["arch"] and each.hardware["device"]
+    for speed in speeds:
+        assert set(rules_of(speed)) == set(RULES), speed.name
+        assert speed.hardware["arch"] and speed.hardware["device"]
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_every_speed_applies_all_rules_and_names_its_hardware() -> None:
     ],
 )
 def test_exit_criteria_match_the_original(name: str, bound: str) -> None:
-    found = {each.name: each for m in milestones() for each in m.criteria}
-    assert str(found[name].bound) == bound
+    result = {criterion.name: criterion for m in milestones() for criterion in m.criteria}
+    assert str(result[name].bound) == bound
 
 
 def test_criteria_without_recorded_bench_can_only_be_blocked() -> None:
     """A measured criterion without a row in FIGURES has no figure to pass with."""
-    unrecorded = {each.measure for m in milestones() for each in m.criteria if each.type == "measured"} - set(
-        FIGURES
-    )
+    unrecorded = {
+        criterion.measure for m in milestones() for criterion in m.criteria if criterion.type == "measured"
+    } - set(FIGURES)
     assert unrecorded == {"kv_memory", "speculation"}, "their benches come with the features"
 
 

@@ -41,21 +41,21 @@ class Balanced(HTMLParser):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real gate, a prediction, a measured report, a validation, a history, and a name that wants to be HTML."""
-    made = tmp_path_factory.mktemp("reports")
+    folder = tmp_path_factory.mktemp("reports")
     for name in ("gates", "perf", "validate", "zinc-rt-hangs"):
-        (made / name).mkdir()
-    assert main(["gate", "--milestone", "M0", "--json", str(made / "gates" / "gate.json")]) == 77
+        (folder / name).mkdir()
+    assert main(["gate", "--milestone", "M0", "--json", str(folder / "gates" / "gate.json")]) == 77
     bench, valid = bench_report(), validation()
     bench["device"]["name"] = "<script>alert(1)</script>"
     bench["results"][0]["measure"] |= {"spread": 0.01, "p99_seconds": 0.007}
-    (made / "perf" / "bench.json").write_text(json.dumps(bench))
-    (made / "validate" / "m.json").write_text(json.dumps(valid))
-    (made / "validate" / "m.html").write_text("layers")
-    (made / "zinc-rt-hangs" / "report.txt").write_text("ring")
+    (folder / "perf" / "bench.json").write_text(json.dumps(bench))
+    (folder / "validate" / "m.json").write_text(json.dumps(valid))
+    (folder / "validate" / "m.html").write_text("layers")
+    (folder / "zinc-rt-hangs" / "report.txt").write_text("ring")
     for number in range(4):
         bench["results"][0]["measure"]["tokens_per_second"] = 150.0 + number
-        append(made / "history.jsonl", "perf bench", bench, figures_of(bench))
-    return made
+        append(folder / "history.jsonl", "perf bench", bench, figures_of(bench))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +111,11 @@ def test_simulated_device_is_stated_in_a_sentence(folder: Path, page: str, tmp_p
 
 def test_page_written_elsewhere_copies_its_files(folder: Path, tmp_path: Path) -> None:
     """Its links work wherever page and folder go together."""
-    made = tmp_path / "a" / "night.html"
-    made.parent.mkdir()
-    assert main(["report", str(folder), "-o", str(made)]) == 0
+    result = tmp_path / "a" / "night.html"
+    result.parent.mkdir()
+    assert main(["report", str(folder), "-o", str(result)]) == 0
     moved = tmp_path / "somewhere else"
-    made.parent.rename(moved)
+    result.parent.rename(moved)
     parsed = Balanced()
     parsed.feed((moved / "night.html").read_text())
     files = [unquote(link) for link in parsed.links if not link.startswith("#")]
@@ -139,15 +139,15 @@ def test_page_explains_its_terms(page: str) -> None:
         assert word in shown.partition('id="words"')[2], word
 
 
-@pytest.mark.parametrize("milestone", milestones(), ids=lambda each: each.id)
+@pytest.mark.parametrize("milestone", milestones(), ids=lambda item: item.id)
 def test_every_source_has_a_description(milestone: Milestone) -> None:
-    for text in [*milestone.notes, *(source for each in milestone.criteria for source in each.source)]:
-        told = in_words(text)
-        for number in re.findall(r"design section ([0-9.A-Z]*[0-9A-Z])", told):
+    for text in [*milestone.notes, *(source for criterion in milestone.criteria for source in criterion.source)]:
+        message = in_words(text)
+        for number in re.findall(r"design section ([0-9.A-Z]*[0-9A-Z])", message):
             assert about(number), text
-    for source in (source for each in milestone.criteria for source in each.source):
+    for source in (source for criterion in milestone.criteria for source in criterion.source):
         assert all(source_in_words(source)), source
-        assert not re.search(r"errata [0-9]+(?![0-9]| \(|:)", told), text
+        assert not re.search(r"errata [0-9]+(?![0-9]| \(|:)", message), text
 
 
 def test_folder_without_reports_produces_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

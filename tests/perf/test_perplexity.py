@@ -49,14 +49,14 @@ def text(engine: Engine, count: int, seed: int = 7) -> list[int]:
 
 
 def test_text_is_split_like_llama_perplexity() -> None:
-    made = chunks(list(range(100, 135)), 10, bos=1)
-    assert [chunk.tokens[:2] for chunk in made] == [(1, 101), (1, 111), (1, 121)]  # 5 tokens are left over
-    assert {len(chunk.tokens) for chunk in made} == {10} and made[0].first == 5
-    assert made[1].targets.tolist() == [116, 117, 118, 119] and scored_tokens(10) == 4
+    result = chunks(list(range(100, 135)), 10, bos=1)
+    assert [chunk.tokens[:2] for chunk in result] == [(1, 101), (1, 111), (1, 121)]  # 5 tokens are left over
+    assert {len(chunk.tokens) for chunk in result} == {10} and result[0].first == 5
+    assert result[1].targets.tolist() == [116, 117, 118, 119] and scored_tokens(10) == 4
     assert scored_tokens(511) == 255 and scored_tokens(512) == 255
     assert len(chunks(list(range(100)), 10, maximum=3)) == 3 and chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
-    for wrong, told in (((list(range(9)), 10), "has 9 tokens"), (([1] * 9, 3), "--ctx 3")):
-        with pytest.raises(UsageError, match=told):
+    for wrong, message in (((list(range(9)), 10), "has 9 tokens"), (([1] * 9, 3), "--ctx 3")):
+        with pytest.raises(UsageError, match=message):
             chunks(*wrong)
     with pytest.raises(UsageError, match="--chunks 0"):
         chunks([1] * 20, 10, maximum=0)
@@ -64,7 +64,7 @@ def test_text_is_split_like_llama_perplexity() -> None:
 
 def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
     """Negative log-probabilities from every row's logits, one token at a time, summed exactly."""
-    found = []
+    result = []
     for start in range(0, len(tokens) - ctx + 1, ctx):
         part = tokens[start : start + ctx]
         sequence = engine.open()
@@ -74,20 +74,20 @@ def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
             wide = [float(value) for value in logits[row]]
             largest = max(wide)
             total = math.fsum(math.exp(value - largest) for value in wide)
-            found.append(largest + math.log(total) - wide[part[row + 1]])
-    return found
+            result.append(largest + math.log(total) - wide[part[row + 1]])
+    return result
 
 
 @pytest.mark.rest
 def test_perplexity_matches_sum_over_logits(engine: Engine) -> None:
     tokens = text(engine, 2 * 12 + 5)
-    made = perplexity(score(engine, chunks(tokens, 12)).nll)
+    result = perplexity(score(engine, chunks(tokens, 12)).nll)
     wanted = by_hand(engine, tokens, 12)
     assert len(wanted) == 2 * scored_tokens(12)
     mean = math.fsum(wanted) / len(wanted)
     error = math.sqrt((math.fsum(v * v for v in wanted) / len(wanted) - mean * mean) / (len(wanted) - 1))
-    assert made.value == pytest.approx(math.exp(mean), rel=1e-12)
-    assert made.error == pytest.approx(math.exp(mean) * error, rel=1e-9) and made.error > 0
+    assert result.value == pytest.approx(math.exp(mean), rel=1e-12)
+    assert result.error == pytest.approx(math.exp(mean) * error, rel=1e-9) and result.error > 0
 
 
 def test_chunk_longer_than_one_step_has_same_rows_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,24 +118,26 @@ def test_divergence_top_1_and_differences_match_hand_computation() -> None:
     targets = random.integers(0, 40, 150).astype(np.int32)
     scores = TokenScores()
     scores.add(own, targets, base)
-    wanted = [kl_by_hand(one, two) for one, two in zip(base, own, strict=True)]
-    assert scores.kl == pytest.approx(wanted, rel=1e-10, abs=1e-14) and scores.kl[7] == 0.0
-    found = against(scores)
-    assert found.same_bits == 1 and 0 < found.same_top.value < 1
-    assert found.same_top.value == np.mean(base.argmax(1) == own.argmax(1))
-    ordered = sorted(wanted)
-    assert found.kl_quantiles[1.0] == pytest.approx(ordered[-1])
-    assert found.kl_quantiles[0.5] == pytest.approx((ordered[74] + ordered[75]) / 2)
-    assert tuple(found.kl_quantiles) == QUANTILES
-    place = 0.9 * 149  # as llama-perplexity interpolates
-    between = ordered[int(place)] + (place - int(place)) * (ordered[int(place) + 1] - ordered[int(place)])
-    assert found.kl_quantiles[0.9] == pytest.approx(between)
+    divergences = [kl_by_hand(one, two) for one, two in zip(base, own, strict=True)]
+    assert scores.kl == pytest.approx(divergences, rel=1e-10, abs=1e-14) and scores.kl[7] == 0.0
+    result = against(scores)
+    assert result.same_bits == 1 and 0 < result.same_top.value < 1
+    assert result.same_top.value == np.mean(base.argmax(1) == own.argmax(1))
+    ordered = sorted(divergences)
+    assert result.kl_quantiles[1.0] == pytest.approx(ordered[-1])
+    assert result.kl_quantiles[0.5] == pytest.approx((ordered[74] + ordered[75]) / 2)
+    assert tuple(result.kl_quantiles) == QUANTILES
+    location = 0.9 * 149  # as llama-perplexity interpolates
+    between = ordered[int(location)] + (location - int(location)) * (
+        ordered[int(location) + 1] - ordered[int(location)]
+    )
+    assert result.kl_quantiles[0.9] == pytest.approx(between)
     ratios = np.array(scores.nll) - np.array(scores.base_nll)
     mean, error = mean_error(ratios.tolist())  # of the differences: what the covariance makes of both errors
-    assert found.log_ratio.value == pytest.approx(mean) and found.log_ratio.error == pytest.approx(error)
+    assert result.log_ratio.value == pytest.approx(mean) and result.log_ratio.error == pytest.approx(error)
     differences = np.array(scores.p_diff)
-    assert found.p_diff_rms.value == pytest.approx(np.sqrt((differences**2).mean()))
-    assert math.exp(mean_error(scores.base_nll)[0]) == pytest.approx(found.base.value)
+    assert result.p_diff_rms.value == pytest.approx(np.sqrt((differences**2).mean()))
+    assert math.exp(mean_error(scores.base_nll)[0]) == pytest.approx(result.base.value)
 
 
 def test_kl_ignores_tokens_impossible_in_base_and_is_infinite_in_reverse() -> None:
@@ -161,9 +163,9 @@ def test_perplexity_on_llama_cpp_logits_matches_within_their_difference(pair: ob
     (chunk,) = chunks(ids, len(ids))
     rows = theirs[chunk.first : len(ids) - 1]
     with Engine(read_gguf(pair.model), CpuBackend("canonical-1"), ctx=len(ids)) as engine:  # type: ignore[attr-defined]
-        found = against(score(engine, [chunk], base=lambda count: rows[:count]))
-    assert found.base.value > 10 and abs(found.log_ratio.value) < 1e-4
-    assert 0 < found.kl.value < 1e-8 and found.same_top.value == 1
+        result = against(score(engine, [chunk], base=lambda count: rows[:count]))
+    assert result.base.value > 10 and abs(result.log_ratio.value) < 1e-4
+    assert 0 < result.kl.value < 1e-8 and result.same_top.value == 1
 
 
 def test_llama_cpp_gives_same_perplexity_for_same_tokens() -> None:
@@ -172,13 +174,13 @@ def test_llama_cpp_gives_same_perplexity_for_same_tokens() -> None:
     tokens = Tokenizer.from_metadata(gguf.metadata).encode(words, parse_special=False)
     model = llama_cpp.Llama(MODEL, n_ctx=CTX, logits_all=True, verbose=False)
     assert model.tokenize(words.encode(), add_bos=True, special=False) == tokens
-    theirs, made = TokenScores(), chunks(tokens, CTX, maximum=4)
-    for chunk in made:
+    theirs, result = TokenScores(), chunks(tokens, CTX, maximum=4)
+    for chunk in result:
         model.reset()
         model.eval(list(chunk.tokens))
         theirs.add(np.array(model.scores[chunk.first : CTX - 1], np.float32), chunk.targets)
     with Engine(gguf, CpuBackend("canonical-1"), ctx=CTX) as engine:
-        ours = perplexity(score(engine, made).nll)
+        ours = perplexity(score(engine, result).nll)
     # it quantises activations, canonical-1 does not: 0.1 % over 6 chunks of 64
     assert ours.value == pytest.approx(perplexity(theirs.nll).value, rel=0.01)
 
@@ -241,13 +243,13 @@ def test_invalid_base_is_rejected_with_its_actual_type(tmp_path: Path) -> None:
         for name in source.namelist():
             data = source.read(name)
             target.writestr(name, data.replace(b"p\0\0\0e\0\0\0r\0\0\0p", b"p\0\0\0a\0\0\0r\0\0\0p"))
-    for path, told in (
+    for path, message in (
         (cut, "not a base"),
         (other, "not a base"),
         (foreign, "format"),
         (tmp_path / "none", "no such"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             BaseLogits(str(path))
 
 
@@ -289,7 +291,7 @@ def test_custom_text_is_accepted_and_invalid_text_rejected(tmp_path: Path, capsy
     bad.write_bytes(b"caf\xe9" * 200)
     assert main([*ON_CPU, "--text", str(own), "--chunks", "1", "--save-base", base]) == 0
     capsys.readouterr()
-    for words, code, told in (
+    for words, code, message in (
         ([*ON_CPU, "--text", str(bad)], 2, "not valid UTF-8"),
         ([*ON_CPU, "--text", str(tmp_path / "none")], 2, "no such file"),
         ([*ON_CPU, "--kl-base", base, "--text", str(CORPUS)], 2, "its tokens differ from token"),
@@ -300,4 +302,4 @@ def test_custom_text_is_accepted_and_invalid_text_rejected(tmp_path: Path, capsy
         ([*ON_CPU[:-1], "2"], 2, "--ctx 2"),
     ):
         assert main(words) == code, words
-        assert told in capsys.readouterr().err, words
+        assert message in capsys.readouterr().err, words

@@ -29,8 +29,8 @@ def work() -> TokenWork:
 
 
 def test_bandwidth_follows_from_bus_width_and_data_rate() -> None:
-    found = {key: row.memory_gbps for key, row in table().devices.items()}
-    assert found == {
+    result = {key: row.memory_gbps for key, row in table().devices.items()}
+    assert result == {
         "R9700": 640,
         "R9700 sustained": 640,
         "RX 9070 XT": 640,
@@ -43,14 +43,14 @@ def test_bandwidth_follows_from_bus_width_and_data_rate() -> None:
 
 def test_work_is_computed_from_the_graph(work: TokenWork) -> None:
     """Dispatch by dispatch it adds up to the whole."""
-    assert sum(each.read_bytes for each in work.each) == work.read_bytes > 0
-    assert sum(each.written_bytes for each in work.each) == work.written_bytes > 0
+    assert sum(item.read_bytes for item in work.each) == work.read_bytes > 0
+    assert sum(item.written_bytes for item in work.each) == work.written_bytes > 0
     assert len(work.each) == work.dispatches
     with Engine(read_gguf(FOLDER / "qwen35moe-q.gguf"), CpuBackend("canonical-1"), ctx=256) as engine:
         plain = [node.label for node in engine.graph("decode").nodes if node.op.name != "BARRIER"]
-    names = {label for each in work.each for label in each.labels}
+    names = {label for item in work.each for label in item.labels}
     assert len(names) < len(plain) and names <= {*plain, "record", "stream_out"}
-    assert all(each.issued > 0 for each in work.each)
+    assert all(item.issued > 0 for item in work.each)
 
 
 def test_later_positions_read_more_keys(work: TokenWork) -> None:
@@ -69,11 +69,11 @@ def test_8_bit_activations_cost_dispatches_but_no_bytes(work: TokenWork) -> None
 def test_no_speed_exceeds_the_limits_of_the_card(tokens: int) -> None:
     """Bytes at the specified bandwidth, operations at the specified rate: in every case, on every device."""
     work = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, tokens=tokens)
-    flops = sum(each.waves.vector_flops for each in work.each)
+    flops = sum(item.waves.vector_flops for item in work.each)
     for device in table().devices.values():
-        made = predict(work, device, table())
-        speeds = [made.speed(case) for case in CASES]
-        assert speeds == sorted(speeds) and speeds[-1] < min(made.ceiling, made.flops_ceiling)
+        result = predict(work, device, table())
+        speeds = [result.speed(case) for case in CASES]
+        assert speeds == sorted(speeds) and speeds[-1] < min(result.ceiling, result.flops_ceiling)
         assert flops / tokens * speeds[-1] < device.tera_ops("f32") * 1e12
         assert work.moved_bytes / tokens * speeds[-1] < device.memory_gbps * 1e9
 
@@ -107,7 +107,7 @@ def test_slots_share_the_weights() -> None:
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     one, four = (work_of(gguf, ctx=256, position=100, sequences=slots) for slots in (1, 4))
     kv, weights = (
-        [sum(row.read_bytes for row in each.traffic if row.kind == kind) for each in (one, four)]
+        [sum(row.read_bytes for row in item.traffic if row.kind == kind) for item in (one, four)]
         for kind in ("kv", "weight")
     )
     assert four.tokens == 4 and kv[1] == 4 * kv[0] and weights[1] < 1.1 * weights[0]
@@ -135,8 +135,8 @@ def test_only_discrete_card_pays_for_readback(work: TokenWork) -> None:
 
 def test_changes_never_slow_down_the_prediction(work: TokenWork) -> None:
     changes = worth(work, R9700, table())
-    assert [each.milestone for each in changes] == ["M1", "M2", "M4", "M5"]
-    assert all(each.after >= each.before for each in changes)
+    assert [change.milestone for change in changes] == ["M1", "M2", "M4", "M5"]
+    assert all(change.after >= change.before for change in changes)
     assert changes[0].after > changes[0].before * 1.5, "122 submissions against one"
     assert changes[1].after > changes[1].before, "logits against an entry of the ring"
     assert changes[-1].after > changes[-1].before
@@ -174,7 +174,7 @@ def test_experts_exceeding_vram_stay_on_host_and_cost_link_time(work: TokenWork)
     layers = work.weights.layers
     assert layers and host_experts(work.weights, R9700, "auto", read_efficiency=0.8).residency.vram_bytes == whole
     every = host_experts(work.weights, R9700, "gtt", read_efficiency=0.8)
-    assert every.residency.layers == tuple(each.layer for each in layers)
+    assert every.residency.layers == tuple(layer.layer for layer in layers)
     link = 32e9 * 16 * 128 / 130 / 8  # PCIe 5.0 x16, bytes a second
     read = every.residency.token_bytes
     assert every.seconds == pytest.approx(read / link) and 0 < read < every.residency.host_bytes

@@ -21,8 +21,8 @@ NOT_DRAWN = ("store_rows", "stream_out")  # a step that returns logits to the ho
 
 def counters(driver: SimDriver) -> Counter[str]:
     counted: Counter[str] = Counter()
-    for each in driver.machine.gpus[0].profile():
-        values = each.dispatches, each.waves, each.instructions, each.bytes
+    for item in driver.machine.gpus[0].profile():
+        values = item.dispatches, item.waves, item.instructions, item.bytes
         counted.update(dict(zip(("dispatches", "waves", "instructions", "bytes"), values, strict=True)))
     return counted
 
@@ -41,12 +41,12 @@ def test_counts_match_the_simulated_device(model: str, tokens: int) -> None:
         engine.extend(sequence, [5 + index for index in range(tokens)], rows="last")
         counted = counters(driver) - before
     work = work_of(gguf, ctx=CTX, position=60 + 2 * tokens - 1, tokens=tokens)
-    each = [one for one in work.each if one.kernel not in NOT_DRAWN]
+    item = [one for one in work.each if one.kernel not in NOT_DRAWN]
     predicted = {
-        "dispatches": len(each),
-        "waves": sum(one.waves.waves for one in each),
-        "instructions": sum(one.waves.instructions for one in each),
-        "bytes": sum(one.waves.load_bytes + one.waves.store_bytes for one in each),
+        "dispatches": len(item),
+        "waves": sum(one.waves.waves for one in item),
+        "instructions": sum(one.waves.instructions for one in item),
+        "bytes": sum(one.waves.load_bytes + one.waves.store_bytes for one in item),
     }
     for name, value in predicted.items():
         assert value == pytest.approx(counted[name], rel=0.05), name

@@ -58,14 +58,17 @@ def on_cpu() -> MeasuredSteps:
 
 @pytest.mark.parametrize("by", GROUPS)
 def test_rows_and_host_time_sum_to_the_step_in_nanoseconds(on_cpu: MeasuredSteps, by: str) -> None:
-    made = profile(on_cpu, by)
-    assert made.nodes_ns + made.host_ns == made.step_ns > 0
+    result = profile(on_cpu, by)
+    assert result.nodes_ns + result.host_ns == result.step_ns > 0
     dispatches = sum(len(step.times.dispatches) for step in on_cpu.steps)
-    assert sum(row.calls for row in made.rows) == dispatches
+    assert sum(row.calls for row in result.rows) == dispatches
     # two readings a node; the host's own before and after each step
-    assert made.nodes_ns == (2 * dispatches - made.steps) * TICK_NS and made.host_ns == 2 * made.steps * TICK_NS
-    assert made.nodes_share >= 0.95 and made.wrong == ()
-    assert [row.nanoseconds for row in made.rows] == sorted((r.nanoseconds for r in made.rows), reverse=True)
+    assert (
+        result.nodes_ns == (2 * dispatches - result.steps) * TICK_NS
+        and result.host_ns == 2 * result.steps * TICK_NS
+    )
+    assert result.nodes_share >= 0.95 and result.wrong == ()
+    assert [row.nanoseconds for row in result.rows] == sorted((r.nanoseconds for r in result.rows), reverse=True)
 
 
 def test_profile_has_a_row_per_op_layer_and_node(on_cpu: MeasuredSteps) -> None:
@@ -104,35 +107,35 @@ def test_simulated_gpu_profile_separates_packets_and_barriers(
 
     with Engine(read_gguf(MODEL), backend, ctx=64) as engine:
         measured = measure(engine, ProfileWorkload(steps=2, prefill=3), clock_ns=host)
-    made = profile(measured, "op")
+    result = profile(measured, "op")
     count = len(measured.steps[0].times.dispatches)
-    assert measured.steps[0].times.simulated and made.wrong == ()
-    assert made.nodes_ns == 2 * (2 * count - 1) * TICK_NS  # each dispatch, and each way to the next
-    assert sum(row.launch_ns for row in made.rows) == 2 * (count - 1) * TICK_NS
-    assert made.nodes_ns + made.host_ns == made.step_ns
-    assert PLAN in {row.name for row in made.rows}  # grids of a prompt are data
+    assert measured.steps[0].times.simulated and result.wrong == ()
+    assert result.nodes_ns == 2 * (2 * count - 1) * TICK_NS  # each dispatch, and each way to the next
+    assert sum(row.launch_ns for row in result.rows) == 2 * (count - 1) * TICK_NS
+    assert result.nodes_ns + result.host_ns == result.step_ns
+    assert PLAN in {row.name for row in result.rows}  # grids of a prompt are data
 
 
-def step_of(*pairs: tuple[int, int], began: int = 0, ended: int = 100, host_time: bool = False) -> TimedStep:
+def step_of(*pairs: tuple[int, int], start: int = 0, ended: int = 100, host_time: bool = False) -> TimedStep:
     dispatches = tuple(Timed(None, "k", one, two) for one, two in pairs)
-    return TimedStep(began, ended, Times("a clock", False, dispatches, host_time))
+    return TimedStep(start, ended, Times("a clock", False, dispatches, host_time))
 
 
 def test_implausible_clocks_are_reported(on_cpu: MeasuredSteps) -> None:
-    for pairs, told in (
+    for pairs, message in (
         (((10, 20), (15, 30)), "begins before the previous"),
         (((7, 7), (7, 7)), "does not advance"),
         (((0, 90), (90, 300)), "longer than the whole step"),
     ):
         lying = MeasuredSteps(on_cpu.graph, 1, 3, [step_of(*pairs)])
-        assert told in profile(lying, "op").wrong[0]
+        assert message in profile(lying, "op").wrong[0]
     with pytest.raises(UsageError, match="no dispatch"):
         profile(MeasuredSteps(on_cpu.graph, 1, 3, [step_of()]), "op")
 
 
 def test_device_clock_is_aligned_at_the_end_of_the_step() -> None:
-    assert located_ns(step_of((5010, 5020), (5030, 5040), began=1000, ended=1100)) == 1100 - 5040
-    assert located_ns(step_of((1010, 1020), began=1000, ended=1100, host_time=True)) == 0
+    assert located_ns(step_of((5010, 5020), (5030, 5040), start=1000, ended=1100)) == 1100 - 5040
+    assert located_ns(step_of((1010, 1020), start=1000, ended=1100, host_time=True)) == 0
 
 
 def test_command_writes_table_report_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

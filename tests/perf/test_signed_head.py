@@ -79,7 +79,7 @@ def test_altered_head_or_other_key_is_rejected(tmp_path: Path, history: Path, ch
 def test_gate_accepts_a_signed_head_and_refuses_what_was_recorded_after_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = put_forward(tmp_path, bench_report(), validation())
+    argument = put_forward(tmp_path, bench_report(), validation())
     history, key, path = tmp_path / "history.jsonl", new_key(tmp_path), tmp_path / "signed.json"
     sign(read(history), key, "runner").write(path)
     signers = allow(tmp_path, runner=key)
@@ -88,7 +88,7 @@ def test_gate_accepts_a_signed_head_and_refuses_what_was_recorded_after_it(
     assert main([*gate, "--head", str(path), "--signers", str(signers)]) == 77, "only the code is another"
     seen = capsys.readouterr().out
     assert "head:" not in seen and "edited:" not in seen and "stale:" in seen
-    assert main([*gate, "--head", given.head, "--signers", str(signers)]) == 2
+    assert main([*gate, "--head", argument.head, "--signers", str(signers)]) == 2
     assert main([*gate, "--head", str(path)]) == 2
     assert (
         main([*gate, "--head", str(path), "--signers", str(allow(tmp_path, runner=new_key(tmp_path, "b")))]) == 2
@@ -98,14 +98,14 @@ def test_gate_accepts_a_signed_head_and_refuses_what_was_recorded_after_it(
 def test_report_recorded_after_the_noted_head_is_refused(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    given = put_forward(tmp_path, validation(), bench_report())
-    assert given.history is not None
-    result = decided(replace(given, head=given.history.entries[0].hash))
+    argument = put_forward(tmp_path, validation(), bench_report())
+    assert argument.history is not None
+    result = decided(replace(argument, head=argument.history.entries[0].hash))
     assert names_of(result) == {"head"} and "recorded after the head" in result.reason
     (tmp_path / "b").mkdir()
-    given = put_forward(tmp_path / "b", bench_report(), validation())
-    assert given.history is not None
-    result = decided(replace(given, head=given.history.entries[0].hash))
+    argument = put_forward(tmp_path / "b", bench_report(), validation())
+    assert argument.history is not None
+    result = decided(replace(argument, head=argument.history.entries[0].hash))
     assert names_of(result) == {"bits"}, "the proof is as old as the head too"
 
 

@@ -60,8 +60,8 @@ def test_model_has_finite_and_distinct_logits(name: str, tmp_path: Path) -> None
 
 
 def test_same_name_gives_same_bytes_and_finished_file_is_kept(tmp_path: Path) -> None:
-    first, again = (write_synthetic(tmp_path / f"{n}.gguf", SMALL_ONES["qwen3-q4_k_m"]) for n in "ab")
-    assert first.read_bytes() == again.read_bytes()
+    first, second = (write_synthetic(tmp_path / f"{n}.gguf", SMALL_ONES["qwen3-q4_k_m"]) for n in "ab")
+    assert first.read_bytes() == second.read_bytes()
     first.write_bytes(b"kept")
     assert write_synthetic(first, SMALL_ONES["qwen3-q4_k_m"]).read_bytes() == b"kept"
 
@@ -84,16 +84,16 @@ def _values(rows: np.ndarray, dtype: str) -> np.ndarray:
 def test_every_type_of_a_mix_can_be_written() -> None:
     for name, shape in SHAPES.items():
         _, planned = synthetic.plan(shape)
-        chosen = types({each: planned.shape(each) for each in planned.order}, shape.mix)
-        for each in planned.order:
-            assert (chosen[each] in SCALES) == (each in planned.spreads), (name, each)
-            assert chosen[each] in WRITABLE and planned.shape(each)[-1] % block_of(chosen[each])[0] == 0
+        chosen = types({item: planned.shape(item) for item in planned.order}, shape.mix)
+        for item in planned.order:
+            assert (chosen[item] in SCALES) == (item in planned.spreads), (name, item)
+            assert chosen[item] in WRITABLE and planned.shape(item)[-1] % block_of(chosen[item])[0] == 0
 
 
 def test_q4_k_m_matches_llama_cpp_mixture() -> None:
     """A Qwen 3 of 28 layers, tied: half of attn_v and ffn_down in q6_k, and the embedding, which is the output."""
     _, planned = synthetic.plan(SHAPES["qwen3-0.6b-q4_k_m"])
-    chosen = types({each: planned.shape(each) for each in planned.order}, "q4_k_m")
+    chosen = types({item: planned.shape(item) for item in planned.order}, "q4_k_m")
     wide = [int(name.split(".")[1]) for name, dtype in chosen.items() if "ffn_down" in name and dtype == "q6_k"]
     assert wide == [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27]
     assert chosen["token_embd.weight"] == "q6_k"

@@ -214,8 +214,8 @@ def test_signature_is_one_that_openssh_accepts_and_a_changed_report_breaks(tmp_p
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     text = page.render(report(), key)
-    parts = {name: html.unescape(found[1]) for name in ("report", "signature")
-             if (found := re.search(rf'<pre id="{name}">(.*?)</pre>', text, re.S))}  # fmt: skip
+    parts = {name: html.unescape(match[1]) for name in ("report", "signature")
+             if (match := re.search(rf'<pre id="{name}">(.*?)</pre>', text, re.S))}  # fmt: skip
     signature = tmp_path / "report.json.sig"
     signature.write_text(parts["signature"])
     check = ["ssh-keygen", "-Y", "check-novalidate", "-n", page.NAMESPACE, "-s", str(signature)]

@@ -24,10 +24,10 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     out = tmp_path_factory.mktemp("probed") / "report.json"
     assert pm4_test.main(["--device", "sim", "-k", "P20,P40,P52", "--json", str(out)]) == 0
     report = json.loads(out.read_text())
-    told = {row["id"] for row in report["details"]["assumptions"]}
-    found = {result["id"]: result["measure"]["assumptions"] for result in report["results"]}
-    assert told == {id for ids in found.values() for id in ids}
-    return found
+    ids = {row["id"] for row in report["details"]["assumptions"]}
+    result = {result["id"]: result["measure"]["assumptions"] for result in report["results"]}
+    assert ids == {id for ids in result.values() for id in ids}
+    return result
 
 
 def listed(tmp_path: Path, *words: str) -> dict[str, dict[str, Any]]:
@@ -46,9 +46,9 @@ def test_probe_lists_assumptions_it_depends_on(probed: dict[str, list[str]]) -> 
 def test_verdict_names_dependencies() -> None:
     report = Report("pm4-test", results=[Result("P20/t1", "probe", "pass")])
     report.details["assumptions"] = report_rows([fact("counter"), fact("protected_fence")])
-    said = verdict(report, strict=False)
-    assert said.startswith("PASS")
-    assert said.endswith(", depends on 2 unverified assumptions: counter, protected_fence")
+    output = verdict(report, strict=False)
+    assert output.startswith("PASS")
+    assert output.endswith(", depends on 2 unverified assumptions: counter, protected_fence")
 
 
 @pytest.mark.rest
@@ -66,26 +66,26 @@ def test_dependency_file_names_existing_results_and_rows() -> None:
 
 
 def test_assumed_rows_are_listed_by_number_of_dependents(tmp_path: Path, capsys: Capture) -> None:
-    found = listed(tmp_path)
-    assert set(found) - {"facts.yaml"} == {row.id for row in table().values() if row.assumed}
-    counts = [len(result["measure"]["leaning"]) for id, result in found.items() if id != "facts.yaml"]
+    result = listed(tmp_path)
+    assert set(result) - {"facts.yaml"} == {row.id for row in table().values() if row.assumed}
+    counts = [len(result["measure"]["leaning"]) for id, result in result.items() if id != "facts.yaml"]
     assert counts == sorted(counts, reverse=True) and counts[0] > 10
-    one = found["protected_fence"]
-    assert one["status"] == "skip" and "settled by protected_fence, P52" in one["reason"]
-    assert one["measure"]["value"] == "waits" and one["measure"]["other"] == ["at once"]
+    protected_fence = result["protected_fence"]
+    assert protected_fence["status"] == "skip" and "settled by protected_fence, P52" in protected_fence["reason"]
+    assert protected_fence["measure"]["value"] == "waits" and protected_fence["measure"]["other"] == ["at once"]
 
 
 def test_every_row_lists_its_origin(tmp_path: Path) -> None:
-    found = listed(tmp_path, "--all", "ioctl/")
-    assert found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["from"] == "source"
-    assert "kfd_queue.c" in found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["where"]
-    assert all(id.startswith("ioctl/") or id == "facts.yaml" for id in found)
+    result = listed(tmp_path, "--all", "ioctl/")
+    assert result["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["from"] == "source"
+    assert "kfd_queue.c" in result["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["where"]
+    assert all(id.startswith("ioctl/") or id == "facts.yaml" for id in result)
 
 
 def test_one_row_is_described_in_words(capsys: Capture) -> None:
     assert assumptions.main(["-v", "protected_fence"]) == 0
-    said = capsys.readouterr().out
-    assert "because" in said and "or        at once" in said and "pm4-test P52/t2" in said
+    output = capsys.readouterr().out
+    assert "because" in output and "or        at once" in output and "pm4-test P52/t2" in output
 
 
 def test_constant_value_is_read_from_its_definition() -> None:
@@ -104,9 +104,9 @@ def test_fact_learned_on_a_card_is_measured(
     monkeypatch.setattr(assumptions, "LEARNED", tmp_path)
     out = tmp_path / "out"
     out.mkdir()
-    found = listed(out)["protected_fence"]
-    assert found["status"] == "pass" and found["measure"]["from"] == "measured"
-    assert found["measure"]["where"] == "'at once' (r9700-6.18.36-3060.json)"
+    protected_fence = listed(out)["protected_fence"]
+    assert protected_fence["status"] == "pass" and protected_fence["measure"]["from"] == "measured"
+    assert protected_fence["measure"]["where"] == "'at once' (r9700-6.18.36-3060.json)"
 
 
 def test_card_files_in_the_tree_come_from_real_cards() -> None:
@@ -118,9 +118,9 @@ def test_card_files_in_the_tree_come_from_real_cards() -> None:
 @pytest.mark.rest
 def test_flipping_a_row_runs_its_dependents(tmp_path: Path, capsys: Capture) -> None:
     assert assumptions.main(["--flip", "code_without_invalidate"]) == 0
-    said = capsys.readouterr()
-    assert "flipped   code_without_invalidate: fresh instead of stale" in said.err
-    assert "without invalidate fresh" in said.out and "2 probes" in said.out
+    output = capsys.readouterr()
+    assert "flipped   code_without_invalidate: fresh instead of stale" in output.err
+    assert "without invalidate fresh" in output.out and "2 probes" in output.out
     assert flipped.get() == ()
 
 

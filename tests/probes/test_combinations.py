@@ -36,11 +36,11 @@ def row(**fields: object) -> Combination:
 def test_every_row_has_a_source_and_existing_symptoms() -> None:
     ids = {rule.id for rule in RULES}
     rows = load()
-    assert len(rows) >= 20 and {each.verdict for each in rows} == {"bad", "good", "suspect"}
-    for each in rows:
-        assert each.source.startswith("https://") and each.date < date(2027, 1, 1), each.id
-        assert set(each.symptoms) <= ids, each.id
-        assert each.verdict == "good" or each.symptoms or each.what, each.id
+    assert len(rows) >= 20 and {row.verdict for row in rows} == {"bad", "good", "suspect"}
+    for row in rows:
+        assert row.source.startswith("https://") and row.date < date(2027, 1, 1), row.id
+        assert set(row.symptoms) <= ids, row.id
+        assert row.verdict == "good" or row.symptoms or row.what, row.id
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_bad_rows_come_first() -> None:
         row(id="b", kernel="6"),
         row(id="s", verdict="suspect", kernel="6"),
     ]
-    assert [each.id for each in matching(MachineFacts("gfx1201", "6.17"), rows)] == ["b", "s", "g"]
+    assert [combination.id for combination in matching(MachineFacts("gfx1201", "6.17"), rows)] == ["b", "s", "g"]
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_duplicate_row_names_are_rejected(tmp_path: Path) -> None:
 
 def test_probe_quotes_known_issues_of_its_device() -> None:
     device = {"arch": "gfx1151", "kernel": "6.18.1", "firmware": {"MES": 0x83}, "simulated": False, "module": ""}
-    (said,) = quotes(device)
-    assert said.startswith("bad (gfx1151-mes-83): ") and "issues/5724" in said
+    (output,) = quotes(device)
+    assert output.startswith("bad (gfx1151-mes-83): ") and "issues/5724" in output
     assert quotes({**device, "simulated": True}) == () == quotes({**device, "arch": ""})
-    story = table.story(Result("P20/t1", "probe", "fail", reason="r", first_bad={"known": [said]}, cause="c"))
-    assert f"  known     {said}" in story
+    story = table.story(Result("P20/t1", "probe", "fail", reason="r", first_bad={"known": [output]}, cause="c"))
+    assert f"  known     {output}" in story
 
 
 @pytest.mark.parametrize("package", ["mesa-vulkan-drivers 25.0.1-2", "vulkan-radeon 1:25.0.1-2", "mesa 25.0.1"])

@@ -30,7 +30,7 @@ from zinc_rt.sim.facts import Behaviour, FactsFile, FactValue
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 BY_FACT = {probe.title: probe for probe in PROBES}
-BACKWARDS = [list(place) for place in reversed(WMMA_PLACES)]
+BACKWARDS = [list(wmma_place) for wmma_place in reversed(WMMA_PLACES)]
 OTHERWISE = {
     "ids_without_enables": "zero",
     "protected_fence": "at once",
@@ -89,7 +89,7 @@ def test_remaining_facts_are_learned_too(name: str) -> None:
     value = learn(name)
     json.dumps(value)
     if name == "function_bits":
-        assert {each: set(value[each]["ulps"]) for each in value} == {each: {"0"} for each in value}, (
+        assert {item: set(value[item]["ulps"]) for item in value} == {item: {"0"} for item in value}, (
             "correctly rounded"
         )
     elif name == "lds_beyond":
@@ -175,22 +175,22 @@ def test_command_writes_learned_facts_and_marks_them_simulated(tmp_path: Path, c
     words = ["--device", "sim", "-k", "L02,L12"]
     assert command.main([*words, "--learn", str(path)]) == 0
     assert "not a calibration" in capsys.readouterr().out
-    found = facts.parse(path.read_text(), "f")
+    result = facts.parse(path.read_text(), "f")
     assert (
-        found.simulated
-        and found.chip == "gfx1201"
-        and set(found.facts) == {"ids_without_enables", "dims_with_start"}
+        result.simulated
+        and result.chip == "gfx1201"
+        and set(result.facts) == {"ids_without_enables", "dims_with_start"}
     )
-    assert found.facts["dims_with_start"].probe == "L12" and found.firmware["MES"]
+    assert result.facts["dims_with_start"].probe == "L12" and result.firmware["MES"]
     assert command.main([*words, "--facts", str(path), "--learn", str(tmp_path / "again.json")]) == 2
     assert "--force-facts" in capsys.readouterr().err
-    again = [*words, "--facts", str(path), "--force-facts", "--learn", str(tmp_path / "again.json")]
-    assert command.main(again) == 0
+    second = [*words, "--facts", str(path), "--force-facts", "--learn", str(tmp_path / "again.json")]
+    assert command.main(second) == 0
 
 
 def test_empty_result_writes_no_file(tmp_path: Path) -> None:
-    said = facts_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
-    assert "none learned" in said and not (tmp_path / "f").exists()
+    output = facts_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
+    assert "none learned" in output and not (tmp_path / "f").exists()
 
 
 def test_served_device_rejects_invalid_file(tmp_path: Path, capsys: Any) -> None:
@@ -203,12 +203,12 @@ def test_served_device_rejects_invalid_file(tmp_path: Path, capsys: Any) -> None
 def test_models_on_simulated_device_accept_facts_too(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text(card(protected_fence="at once").to_json())
-    asked = argparse.Namespace(sanitizer="off", facts=str(path), threads=None)
-    assert options.simulated_device(asked) == {"sanitizer": "off", "facts": str(path)}
-    options.check_options_used([Choice(registry.spec("t1"), "", True)], asked)
+    namespace = argparse.Namespace(sanitizer="off", facts=str(path), threads=None)
+    assert options.simulated_device(namespace) == {"sanitizer": "off", "facts": str(path)}
+    options.check_options_used([Choice(registry.spec("t1"), "", True)], namespace)
     real = Choice(registry.spec("t1"), "", gpu=object())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="--sanitizer needs a simulated device, which t1 does not use"):
-        options.check_options_used([real], asked)
+        options.check_options_used([real], namespace)
     path.write_text(replace(card(), simulated=True).to_json())
     with pytest.raises(UsageError, match="cannot calibrate"):
-        options.simulated_device(asked)
+        options.simulated_device(namespace)

@@ -25,15 +25,15 @@ def test_probe_is_new_and_consists_of_one_file(tree: ExtendedTree) -> None:
 
 @pytest.mark.rest
 def test_probe_is_listed_with_its_purpose(tree: ExtendedTree) -> None:
-    done = tree.python("-c", RUN, "--list", "-k", "P57")
-    assert done.returncode == 0, done.stderr
-    assert "two timestamps" in done.stdout and "P20" in done.stdout
+    result = tree.python("-c", RUN, "--list", "-k", "P57")
+    assert result.returncode == 0, result.stderr
+    assert "two timestamps" in result.stdout and "P20" in result.stdout
 
 
 @pytest.mark.rest
 def test_probe_passes_on_both_tiers(tree: ExtendedTree) -> None:
     done = tree.python("-c", RUN, "--device", "sim", "-k", "P57", "--json", "-")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {each["id"]: each for each in json.loads(done.stdout)["results"]}
-    assert set(found) == {"P57/t1", "P57/t2"}
-    assert all(each["status"] == "pass" and each["measure"]["ticks"] >= 0 for each in found.values())
+    result = {result["id"]: result for result in json.loads(done.stdout)["results"]}
+    assert set(result) == {"P57/t1", "P57/t2"}
+    assert all(item["status"] == "pass" and item["measure"]["ticks"] >= 0 for item in result.values())

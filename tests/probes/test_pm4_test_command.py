@@ -24,8 +24,8 @@ def test_missing_amd_gpu_is_reported_with_the_simulation_command(
     main: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([]) == 77  # type: ignore[operator]
-    said = capsys.readouterr().err
-    assert "this machine has no AMD GPU" in said and "--device sim" in said
+    errors = capsys.readouterr().err
+    assert "this machine has no AMD GPU" in errors and "--device sim" in errors
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_reordered_device_is_reported_and_probes_pass(tmp_path: Path, capsys: py
 
 def test_list_output_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
-    said = capsys.readouterr().out
-    assert "P20" in said and "32-bit fence (alive)" in said and "P48" in said
-    assert max(map(len, said.splitlines())) <= 140
+    output = capsys.readouterr().out
+    assert "P20" in output and "32-bit fence (alive)" in output and "P48" in output
+    assert max(map(len, output.splitlines())) <= 140
 
 
 def test_simulated_device_is_named_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,14 +74,14 @@ def test_simulated_device_is_named_everywhere(tmp_path: Path, capsys: pytest.Cap
     arguments = ["--device", "sim", "-k", EARLY]
     arguments += [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
     assert command.main(arguments) == 0
-    said = capsys.readouterr().out
-    assert "SIMULATED AMD Radeon AI PRO R9700" in said.splitlines()[0]
-    assert said.strip().splitlines()[-1].startswith("PASS") and "says nothing about hardware" in said
+    output = capsys.readouterr().out
+    assert "SIMULATED AMD Radeon AI PRO R9700" in output.splitlines()[0]
+    assert output.strip().splitlines()[-1].startswith("PASS") and "says nothing about hardware" in output
     report = json.loads(files["json"].read_text())
     assert report["schema"] == "zinc-rt-report/1" and report["device"]["simulated"] is True
     assert report["device"]["arch"] == "gfx1201" and report["device"]["kernel"] == "7.0.4"
     assert report["shortcuts"], "shortened time-outs are named"
-    assert all(each["kind"] == "probe" and each["measure"]["simulated"] for each in report["results"])
+    assert all(result["kind"] == "probe" and result["measure"]["simulated"] for result in report["results"])
     assert files["tap"].read_text().splitlines()[:2] == ["TAP version 14", "1..3"]
     assert len(Xml.fromstring(files["junit"].read_text()).findall("testcase")) == 3
 
@@ -90,10 +90,10 @@ def test_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pytest
     bundle = tmp_path / "bundle"
     arguments = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--inject", "no-eop", "--bundle", str(bundle)]
     assert command.main([*arguments, "--tap", str(tmp_path / "tap")]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("evidence", "cause", "no EOP buffer", "advice", "repro     zinc-rt-pm4-test --device sim -k P20"):
-        assert word in said
-    assert said.strip().splitlines()[-1].startswith("FAIL")
+        assert word in output
+    assert output.strip().splitlines()[-1].startswith("FAIL")
     assert "ring around rptr" in (bundle / "logs" / "P20-t1.txt").read_text()
     assert "page fault" in (bundle / "logs" / "kernel.log").read_text()
     hang = bundle / "hangs" / "P20-t1"

@@ -34,10 +34,12 @@ def test_next_run_names_and_skips_probe_that_crashed_the_machine(tmp_path: Path)
     journal = tmp_path / "deep" / "journal"
     harness_killed_in_a_probe(journal)
     probes = [probe("A", hazard=1), probe("B", hazard=1)]
-    found = run(probes, journal=journal, boot="second")
-    assert found["A/t1"].status == "pass"
-    assert found["B/t1"].status == "skip" and "the machine was reset while it was running" in found["B/t1"].reason
-    assert "--again" in found["B/t1"].reason
+    result = run(probes, journal=journal, boot="second")
+    assert result["A/t1"].status == "pass"
+    assert (
+        result["B/t1"].status == "skip" and "the machine was reset while it was running" in result["B/t1"].reason
+    )
+    assert "--again" in result["B/t1"].reason
     assert run(probes, journal=journal, boot="second", again=True)["B/t1"].status == "pass"
     assert run(probes, journal=journal, boot="third")["B/t1"].status == "pass", "it ended well since"
 
@@ -144,7 +146,7 @@ def test_damaged_journal_is_kept_named_and_makes_the_last_probe_unsafe(
     content = damaged.encode(errors="surrogateescape")
     path.write_bytes(content)
     journal = Journal(path, "fake", boot="2")
-    assert list(journal.suspects()) == suspects and all(each.reset for each in journal.suspects().values())
+    assert list(journal.suspects()) == suspects and all(suspect.reset for suspect in journal.suspects().values())
     assert path.read_bytes() == content
     assert bool(journal.damage()) == (bool(suspects) or "garbage" in damaged) and (
         not journal.damage() or str(path) in journal.damage()

@@ -36,11 +36,11 @@ def test_failure_has_cause_advice_and_repro_command() -> None:
 
 
 def test_failure_quotes_known_issues_of_the_machine_and_pass_does_not() -> None:
-    found = run(
+    result = run(
         [probe("A", fake.bad), probe("B")], known=("bad (row): it hangs [https://example.org, 2026-01-02]",)
     )
-    assert found["A/t1"].first_bad["known"] == ["bad (row): it hangs [https://example.org, 2026-01-02]"]
-    assert not found["B/t1"].first_bad
+    assert result["A/t1"].first_bad["known"] == ["bad (row): it hangs [https://example.org, 2026-01-02]"]
+    assert not result["B/t1"].first_bad
 
 
 def test_failure_shows_kernel_log_of_its_probe_only() -> None:
@@ -52,18 +52,18 @@ def test_failure_shows_kernel_log_of_its_probe_only() -> None:
 
     probes = [probe("A"), probe("B", fake.bad), probe("C")]
     runner = ProbeRunner(fake.plan(), probes, Journal(None, "fake"), kernel_log=another_line_each_time)
-    found = {result.id: result for result in runner.run()}
-    assert found["B/t1"].first_bad["kernel_log"] == ["amdgpu: line 3"], "read before and after each probe"
-    assert "  kernel    amdgpu: line 3\n" in table.story(found["B/t1"])
-    assert not found["A/t1"].first_bad and not found["C/t1"].first_bad
+    result = {result.id: result for result in runner.run()}
+    assert result["B/t1"].first_bad["kernel_log"] == ["amdgpu: line 3"], "read before and after each probe"
+    assert "  kernel    amdgpu: line 3\n" in table.story(result["B/t1"])
+    assert not result["A/t1"].first_bad and not result["C/t1"].first_bad
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("body", [fake.hang, fake.deaf])
 def test_hang_ends_at_its_deadline(body: object) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     result = run([probe("A", body, seconds=0.3), probe("B")])  # type: ignore[arg-type]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - start < 5
     assert result["A/t1"].first_bad["symptom"] == "deadline" and "0.3 s" in result["A/t1"].reason
     assert result["B/t1"].status == "pass", "the harness goes on"
 
@@ -84,10 +84,10 @@ def test_every_kind_of_probe_exit_is_a_result(body: object, word: str, said: str
 
 
 def test_needed_probes_must_have_passed() -> None:
-    found = run([probe("A", fake.bad), probe("B", needs=("A",)), probe("C", needs=("B",)), probe("D")])
-    assert found["B/t1"].reason == "needs A, which failed"
-    assert found["C/t1"].reason == "needs B (because A failed)"
-    assert found["D/t1"].status == "pass"
+    result = run([probe("A", fake.bad), probe("B", needs=("A",)), probe("C", needs=("B",)), probe("D")])
+    assert result["B/t1"].reason == "needs A, which failed"
+    assert result["C/t1"].reason == "needs B (because A failed)"
+    assert result["D/t1"].status == "pass"
 
 
 def test_requirement_applies_only_to_its_tiers() -> None:
@@ -96,28 +96,30 @@ def test_requirement_applies_only_to_its_tiers() -> None:
         probe("A", fake.bad, tiers=(T1,), needs=("H",)),
         probe("B", tiers=(T1, T2), needs=("A", "H")),
     ]
-    found = run(probes, tiers=(T1, T2))
-    assert found["B/t1"].status == "skip" and found["B/t2"].status == "pass"
+    result = run(probes, tiers=(T1, T2))
+    assert result["B/t1"].status == "skip" and result["B/t2"].status == "pass"
 
 
 def test_hazards_above_limit_are_skipped_with_the_flag_that_enables_them() -> None:
-    found = run([probe("A", hazard=1), probe("B", hazard=2)], hazard=1)
-    assert found["A/t1"].status == "pass"
-    assert found["B/t1"].status == "skip" and "--hazard 2" in found["B/t1"].reason
+    result = run([probe("A", hazard=1), probe("B", hazard=2)], hazard=1)
+    assert result["A/t1"].status == "pass"
+    assert result["B/t1"].status == "skip" and "--hazard 2" in result["B/t1"].reason
 
 
 def test_hazard_2_skips_gpu_driving_a_display() -> None:
     probes = [probe("A", hazard=1), probe("B", hazard=2)]
-    found = run(probes, displays=("DP-1",))
-    assert found["A/t1"].status == "pass" and "DP-1" in found["B/t1"].reason and "--force" in found["B/t1"].reason
+    result = run(probes, displays=("DP-1",))
+    assert (
+        result["A/t1"].status == "pass" and "DP-1" in result["B/t1"].reason and "--force" in result["B/t1"].reason
+    )
     assert run(probes, displays=("DP-1",), force=True)["B/t1"].status == "pass"
 
 
 def test_gpu_liveness_is_checked_after_hazardous_failure() -> None:
     dead = probe("alive", fake.bad, hazard=1)
-    found = run([probe("A", fake.bad, hazard=1), probe("B", hazard=1), probe("C")], alive=dead)
-    assert "has not responded since A" in found["B/t1"].reason
-    assert found["C/t1"].status == "pass", "what cannot hang still runs"
+    result = run([probe("A", fake.bad, hazard=1), probe("B", hazard=1), probe("C")], alive=dead)
+    assert "has not responded since A" in result["B/t1"].reason
+    assert result["C/t1"].status == "pass", "what cannot hang still runs"
     well = run([probe("A", fake.bad, hazard=1), probe("B", hazard=1)], alive=probe("alive"))
     assert well["B/t1"].status == "pass"
 
@@ -156,7 +158,7 @@ def test_large_result_is_transferred_completely() -> None:
 
 def test_probes_are_ordered_by_dependencies() -> None:
     a, b = probe("P02"), probe("P01", needs=("P02",))
-    assert [each.id for each in ordered([b, a])] == ["P02", "P01"]
+    assert [item.id for item in ordered([b, a])] == ["P02", "P01"]
     with pytest.raises(ValueError, match="dependency cycle among P01, P02"):
         ordered([b, replace(a, needs=("P01",))])
     with pytest.raises(ValueError, match="does not exist"):
@@ -164,16 +166,16 @@ def test_probes_are_ordered_by_dependencies() -> None:
 
 
 def test_every_listed_probe_is_complete() -> None:
-    ids = {each.id for each in PROBES}
+    ids = {probe.id for probe in PROBES}
     assert ids == {f"P{number:02}" for number in range(1, 57)}
-    for each in PROBES:
-        assert each.title and each.proves and each.passes_when and each.tiers, each.id
-        assert all(row.cause and row.advice for row in each.signatures), each.id
+    for item in PROBES:
+        assert item.title and item.proves and item.passes_when and item.tiers, item.id
+        assert all(row.cause and row.advice for row in item.signatures), item.id
 
 
 def test_probes_are_selected_by_id_range_and_word() -> None:
     def ids(text: str) -> list[str]:
-        return [each.id for each in select(PROBES, text)]
+        return [item.id for item in select(PROBES, text)]
 
     assert ids("p20") == ["P20"]
     assert ids("P18-P20,P22") == ["P18", "P19", "P20", "P22"]

@@ -29,21 +29,21 @@ SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54)}
 
 
 def run(probes: tuple[Probe, ...], spec: DeviceSpec = SIM, tiers: tuple[str, ...] = (T1, T2)) -> list[Result]:
-    alive = next(each for each in PROBES if each.id == ALIVE)
+    alive = next(probe for probe in PROBES if probe.id == ALIVE)
     plan = RunPlan(spec, tiers, 2, ProbeOptions(tiers, poll_seconds=1.0 if spec.inject else 10.0), alive)
     return list(ProbeRunner(plan, probes, Journal(None, "sim")).run())
 
 
-ROWS = [(each, tier) for each in PROBES for tier in each.tiers if (each.id, tier) != ("P56", T2)]
+ROWS = [(probe, tier) for probe in PROBES for tier in probe.tiers if (probe.id, tier) != ("P56", T2)]
 
 
-@pytest.mark.parametrize(("probe", "tier"), ROWS, ids=[f"{each.id}-{tier}" for each, tier in ROWS])
+@pytest.mark.parametrize(("probe", "tier"), ROWS, ids=[f"{item.id}-{tier}" for item, tier in ROWS])
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=40)
 def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
-    found = [each for each in run((probe,)) if each.tier == tier]
-    assert [each.status for each in found] == ["pass"], found[0].reason
-    measure = found[0].measure
+    result = [item for item in run((probe,)) if item.tier == tier]
+    assert [item.status for item in result] == ["pass"], result[0].reason
+    measure = result[0].measure
     assert measure.get("deviations", 0) == 0, measure
     found_by_device = [note for note in measure.get("notes", ()) if "finding" in note]
     assert len(found_by_device) == (probe.id in ENDLESS) and all(
@@ -54,17 +54,17 @@ def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
 
 @pytest.mark.rest
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("linux", [*VERSIONS, *(f"{VERSIONS[-1]}+{each}" for each in PROPOSALS)])
+@pytest.mark.parametrize("linux", [*VERSIONS, *(f"{VERSIONS[-1]}+{proposal}" for proposal in PROPOSALS)])
 def test_probes_pass_on_every_linux_or_name_what_it_lacks(linux: str) -> None:
-    found = run(tuple(each for each in PROBES if each.id not in SLOW), replace(SIM, profile=f"@{linux}"))
-    failed = [f"{each.id}: {each.reason}" for each in found if each.status == "fail"]
-    skipped = {each.id for each in found if each.status == "skip"}
+    result = run(tuple(probe for probe in PROBES if probe.id not in SLOW), replace(SIM, profile=f"@{linux}"))
+    failed = [f"{item.id}: {item.reason}" for item in result if item.status == "fail"]
+    skipped = {item.id for item in result if item.status == "skip"}
     assert not failed
     if LINUX_VERSIONS[linux.partition("+")[0]].userq:
         assert not skipped
     else:
-        assert all(each.endswith("/t2") for each in skipped)
-        (reason,) = (each.reason for each in found if each.id == "P05/t2")
+        assert all(item.endswith("/t2") for item in skipped)
+        (reason,) = (item.reason for item in result if item.id == "P05/t2")
         assert "t2 is unavailable: amdgpu 3." in reason and "expected 3.64 or later" in reason
 
 
@@ -73,22 +73,22 @@ def test_probes_pass_on_every_linux_or_name_what_it_lacks(linux: str) -> None:
     "profile",
     [
         "gfx1100@6.12",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx1151", "gfx1200@6.16", "@6.18.y", "@6.8")),
+        *(pytest.param(item, marks=pytest.mark.slow) for item in ("gfx1151", "gfx1200@6.16", "@6.18.y", "@6.8")),
     ],
 )
 def test_other_chips_and_kernels_pass_or_give_a_reason(profile: str) -> None:
-    probes = tuple(each for each in PROBES if each.id not in SLOW)
-    found = run(probes, replace(SIM, profile=profile))
-    assert not [each.reason for each in found if each.status == "fail"]
-    for each in found:
-        if each.status == "pass":
+    probes = tuple(probe for probe in PROBES if probe.id not in SLOW)
+    result = run(probes, replace(SIM, profile=profile))
+    assert not [item.reason for item in result if item.status == "fail"]
+    for item in result:
+        if item.status == "pass":
             continue
-        if "gfx11" in profile and each.id.partition("/")[0] in SHADER_PROBES:
-            assert "gfx1201 code" in each.reason or "needs P" in each.reason
-        elif each.tier == T2:
-            assert "t2 is unavailable" in each.reason or "needs" in each.reason
+        if "gfx11" in profile and item.id.partition("/")[0] in SHADER_PROBES:
+            assert "gfx1201 code" in item.reason or "needs P" in item.reason
+        elif item.tier == T2:
+            assert "t2 is unavailable" in item.reason or "needs" in item.reason
         else:
-            raise AssertionError(f"{each.id}: {each.reason}")
+            raise AssertionError(f"{item.id}: {item.reason}")
 
 
 @dataclass(frozen=True)
@@ -153,49 +153,49 @@ FAULTS = (
 AWAITED = {"page-tables-late"}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[f"{each.inject}-{each.probe}" for each in FAULTS])
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.inject}-{fault.probe}" for fault in FAULTS])
 @pytest.mark.rest(keep=5)
 @pytest.mark.slow(keep=20)
 def test_injected_fault_is_detected_by_its_probe_with_cause_and_advice(fault: Fault) -> None:
     probe, _, tier = fault.probe.partition("/")
     shared = f"probes-{secrets.token_hex(4)}" if fault.shared else ""
     spec = replace(SIM, inject=(fault.inject,), profile=fault.profile, shared=shared)
-    found = {each.id: each for each in run(select(PROBES, probe), spec, (tier,) if tier != "host" else (T1, T2))}
-    result = found[fault.probe]
+    results = {item.id: item for item in run(select(PROBES, probe), spec, (tier,) if tier != "host" else (T1, T2))}
+    result = results[fault.probe]
     assert result.status == fault.status, result.reason
     assert fault.cause in result.cause and fault.advice in result.advice, (result.cause, result.advice)
     assert f"--inject {fault.inject}" in result.repro and "-k " + probe in result.repro
 
 
 def test_every_injectable_fault_has_a_row() -> None:
-    assert {each.inject for each in FAULTS} | AWAITED == {
-        each.name for each in INJECTIONS if each.probe != "accept"
+    assert {fault.inject for fault in FAULTS} | AWAITED == {
+        injection.name for injection in INJECTIONS if injection.probe != "accept"
     }
 
 
 def test_causes_are_distinguished() -> None:
     """Two faults that one probe finds on one tier do not read the same."""
-    assert len({(each.probe, each.cause) for each in FAULTS}) == len(FAULTS)
+    assert len({(fault.probe, fault.cause) for fault in FAULTS}) == len(FAULTS)
 
 
 def test_probe_waits_for_late_page_tables() -> None:
-    found = run(select(PROBES, "P50"), replace(SIM, inject=("page-tables-late",)), (T2,))
-    assert [each.status for each in found] == ["pass"]
+    result = run(select(PROBES, "P50"), replace(SIM, inject=("page-tables-late",)), (T2,))
+    assert [item.status for item in result] == ["pass"]
 
 
 @pytest.mark.rest
 def test_failure_shows_wptr_rptr_fence_and_poison() -> None:
-    found = run(select(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
-    bad = found[0].first_bad
+    result = run(select(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
+    bad = result[0].first_bad
     assert (bad["wptr"], bad["rptr"], bad["poison"]) == (16, 0, "intact") and bad["fence"]
     assert "rptr>" in bad["report"], "the ring around rptr, disassembled"
 
 
-@pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda each: each.id)
+@pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda item: item.id)
 @pytest.mark.rest(keep=1)
 def test_memory_survives_stress(probe: Probe) -> None:
-    found = run((probe,))
-    assert [each.status for each in found] == ["pass", "pass"], [each.reason for each in found]
+    result = run((probe,))
+    assert [item.status for item in result] == ["pass", "pass"], [item.reason for item in result]
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_memory_survives_stress(probe: Probe) -> None:
     [("stale-hdp", "P10", "the GPU reads other bytes than the CPU wrote through the BAR")],
 )
 def test_bar_mismatch_is_detected_by_reading_from_both_sides(inject: str, probe: str, says: str) -> None:
-    (found,) = run(select(PROBES, probe), replace(SIM, inject=(inject,)), (T1,))
-    assert found.status == "fail" and says in found.reason and "HDP" in found.cause and "P41" in found.advice
+    (result,) = run(select(PROBES, probe), replace(SIM, inject=(inject,)), (T1,))
+    assert result.status == "fail" and says in result.reason and "HDP" in result.cause and "P41" in result.advice
 
 
 @pytest.mark.parametrize(
@@ -224,11 +224,11 @@ def test_gpu_detects_two_buffers_aliasing_the_same_vram(
         return right(vm, va, size_bytes, bo, **more)
 
     monkeypatch.setattr(GpuVm, "map", over_the_first)
-    found = run(select(memory_stress.PROBES, probe), tiers=(T1,))
-    assert [each.status for each in found] == ["fail"] and says in found[0].reason, found[0].reason
-    assert found[0].cause == "two buffers share memory, or pages moved while mapped"
+    result = run(select(memory_stress.PROBES, probe), tiers=(T1,))
+    assert [item.status for item in result] == ["fail"] and says in result[0].reason, result[0].reason
+    assert result[0].cause == "two buffers share memory, or pages moved while mapped"
 
 
 def test_small_bar_does_not_break_memory_test() -> None:
-    found = run(select(memory_stress.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
-    assert [each.status for each in found] == ["pass"], found[0].reason
+    result = run(select(memory_stress.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
+    assert [item.status for item in result] == ["pass"], result[0].reason

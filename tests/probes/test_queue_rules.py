@@ -78,7 +78,8 @@ def test_buffer_of_wrong_size_is_reported_by_address(monkeypatch: pytest.MonkeyP
 def test_wrong_control_stack_size_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(node: TopologyNode) -> tuple[CwsrSizes, ...]:
         return tuple(
-            replace(each, control_stack_bytes=each.control_stack_bytes - 4096) for each in cwsr_sizes(node)
+            replace(cwsr_size, control_stack_bytes=cwsr_size.control_stack_bytes - 4096)
+            for cwsr_size in cwsr_sizes(node)
         )
 
     monkeypatch.setattr(kfd_queue, "cwsr_sizes", short)

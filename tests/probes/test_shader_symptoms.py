@@ -20,10 +20,10 @@ RIGHT: Ids = Counter((group, item) for group in product(GRID) for item in produc
 
 
 def changed(change: Callable[[tuple[int, int, int], tuple[int, int, int]], object]) -> Ids:
-    found: Ids = Counter()
+    ids: Ids = Counter()
     for group, item in RIGHT:
-        found[change(group, item)] += 1  # type: ignore[index]
-    return found
+        ids[change(group, item)] += 1  # type: ignore[index]
+    return ids
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_dims_with_start_are_recognised_as_end_or_count() -> None:
 
 
 SHADER_PROBES = [
-    each for module in (dispatch, shader_memory, coherence, cu_mask, parity) for each in declared_in(module)
+    probe for module in (dispatch, shader_memory, coherence, cu_mask, parity) for probe in declared_in(module)
 ]
 
 
 @pytest.mark.parametrize("probe", SHADER_PROBES, ids=lambda probe: probe.id)
 def test_signatures_of_a_probe_have_distinct_causes(probe: Probe) -> None:
-    assert len({each.cause for each in probe.signatures}) == len(probe.signatures) > 3
+    assert len({signature.cause for signature in probe.signatures}) == len(probe.signatures) > 3
     assert probe.hazard == 1 and probe.needs
 
 

@@ -42,7 +42,7 @@ class IdleCp:
         pass
 
     def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool:
-        self.attached = [each for each in self.attached if each is not queue]
+        self.attached = [item for item in self.attached if item is not queue]
         return not self.stuck
 
     def forget(self, queue: HardwareQueue) -> None:
@@ -62,11 +62,11 @@ def idle_machine(*inject: str, **options: Any) -> SimMachine:
 
 @contextlib.contextmanager
 def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
-    made = idle_machine(*inject, **options)
+    result = idle_machine(*inject, **options)
     try:
-        yield made
+        yield result
     finally:
-        made.close()
+        result.close()
 
 
 class Client:
@@ -160,7 +160,7 @@ class Client:
         return self.call(kfd.IOC_CREATE_EVENT, event_type=kind, auto_reset=int(auto_reset), event_page_offset=page)
 
     def wait(self, *event_ids: int, timeout_ms: int = 0, wait_all: bool = False) -> tuple[int, HostArray]:
-        records = b"".join(bytes(kfd.EVENT_DATA.new(event_id=each).raw) for each in event_ids)
+        records = b"".join(bytes(kfd.EVENT_DATA.new(event_id=event_id).raw) for event_id in event_ids)
         array = HostArray(records)
         record = self.call(
             kfd.IOC_WAIT_EVENTS,
@@ -175,8 +175,8 @@ class Client:
 @contextlib.contextmanager
 def client(*inject: str, acquire: bool = True, **options: Any) -> Iterator[Client]:
     with machine(*inject, **options) as owner:
-        made = Client(owner, acquire=acquire)
-        yield made
-        made.driver.exit()
-        used = {heap.value: size for heap, size in made.gpu.memory.used.items() if size}
-        assert not used and not made.gpu.memory.bos, f"left over: {used}"
+        client = Client(owner, acquire=acquire)
+        yield client
+        client.driver.exit()
+        used = {heap.value: size for heap, size in client.gpu.memory.used.items() if size}
+        assert not used and not client.gpu.memory.bos, f"left over: {used}"

@@ -148,9 +148,9 @@ def life(path: Path, random_: random.Random) -> None:
     for kind in kinds:
         with contextlib.suppress(OSError):
             queues.append((kind, client.queue(kind)))
-    known = [client.gpu_id, client.kfd, client.drm, *(each.queue_id for _, each in queues)]
-    for each in buffers:
-        known += [each.va & 0xFFFFFFFF, each.va >> 32, each.handle]
+    known = [client.gpu_id, client.kfd, client.drm, *(item.queue_id for _, item in queues)]
+    for buffer in buffers:
+        known += [buffer.va & 0xFFFFFFFF, buffer.va >> 32, buffer.handle]
     for _ in range(random_.randrange(ACTS)):
         act = random_.randrange(10)
         with contextlib.suppress(OSError, AssertionError, struct.error, KeyError):
@@ -232,7 +232,7 @@ def file_count(pid: int) -> int:
 
 
 def _names(pid: int) -> str:
-    names = Counter(each.readlink().name for each in Path(f"/proc/{pid}/fd").iterdir())
+    names = Counter(path.readlink().name for path in Path(f"/proc/{pid}/fd").iterdir())
     return ", ".join(f"{count} {name}" for name, count in names.items())
 
 
@@ -250,18 +250,18 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
         "--time-scale",
         "0.05",
     ]
-    with log.open("w") as said:
-        device = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True)
+    with log.open("w") as output:
+        device = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=output, text=True)
     assert device.stdout is not None and json.loads(device.stdout.readline()) == {"ready": str(path)}
     children: list[subprocess.Popen[str] | None] = [None] * processes
     counts = [folder / f"{n}.lives" for n in range(processes)]
-    healthy, began = Healthy(path), time.monotonic()
+    healthy, start = Healthy(path), time.monotonic()
     verdict.wrong += filter(None, [healthy.check()])
     alone = file_count(device.pid)
     settled = 0.0
     starts = 0
-    found = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    while (now := time.monotonic()) < began + 60 * minutes and not verdict.wrong:
+    result = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    while (now := time.monotonic()) < start + 60 * minutes and not verdict.wrong:
         for n, child in enumerate(children):
             if child is None or child.poll() is not None:
                 starts += 1
@@ -276,7 +276,7 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
                 ]
                 with counts[n].open("a") as out:
                     children[n] = subprocess.Popen(
-                        mine, stdout=out, stderr=subprocess.DEVNULL, env=found, text=True
+                        mine, stdout=out, stderr=subprocess.DEVNULL, env=result, text=True
                     )
         before = time.monotonic()
         try:
@@ -289,15 +289,15 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
             verdict.wrong.append(wrong)
         if device.poll() is not None:
             verdict.wrong.append(f"the device ended with {device.returncode}: {log.read_text()[-2000:]}")
-        elif not settled and now > began + 6 * minutes:
+        elif not settled and now > start + 6 * minutes:
             settled = rss_mib(device.pid)
         time.sleep(0.01)
-    verdict.minutes = round((time.monotonic() - began) / 60, 2)
+    verdict.minutes = round((time.monotonic() - start) / 60, 2)
     for child in children:
         if child is not None:
             child.kill()
             child.wait()
-    verdict.lives = sum(len(each.read_text().split()) for each in counts if each.exists())
+    verdict.lives = sum(len(count.read_text().split()) for count in counts if count.exists())
     if device.poll() is None:
         _leftovers(device, healthy, verdict, settled, alone)
         device.terminate()
@@ -337,11 +337,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hostile", type=Path, help=argparse.SUPPRESS)
-    wanted = parser.parse_args()
-    if wanted.hostile:
-        return hostile(wanted.hostile, wanted.seed)
+    args = parser.parse_args()
+    if args.hostile:
+        return hostile(args.hostile, args.seed)
     with tempfile.TemporaryDirectory() as folder:
-        verdict = run(wanted.minutes, wanted.processes, wanted.seed, Path(folder))
+        verdict = run(args.minutes, args.processes, args.seed, Path(folder))
     print(json.dumps(asdict(verdict), indent=1))
     print("FAIL" if verdict.wrong else "PASS")
     return bool(verdict.wrong)

@@ -73,18 +73,18 @@ def _user_queue_life(owner: SimMachine) -> str:
         fence = Word(gpu)
         queues = [gpu.create_queue(ring_bytes=1 << 16) for _ in range(2)]
         for value, queue in enumerate(queues, 3):
-            done = gpu.syncobj(f"done {value}")
+            syncobj = gpu.syncobj(f"done {value}")
             submit(queue, ReleaseMem(address=fence.va, data=value), ProtectedFenceSignal())
-            gpu.signal(queue, syncobjs=[done], writes=[fence.buffer])
+            gpu.signal(queue, syncobjs=[syncobj], writes=[fence.buffer])
             if not fence.becomes(value, SECONDS):
                 return _why(owner.dmesg) or f"fence {value} was never written"
-            if not done.wait(SECONDS):
+            if not syncobj.wait(SECONDS):
                 return f"sync object {value} was never signalled"
     return ""
 
 
 def _findings(owner: SimMachine) -> list[str]:
-    return [f"{found.rule}: {found.sentence}" for found in owner.findings]
+    return [f"{finding.rule}: {finding.sentence}" for finding in owner.findings]
 
 
 def _why(dmesg: list[str]) -> str:
@@ -111,9 +111,9 @@ def swapped(struct: Struct, swap: Swap) -> Struct:
 def plant_struct(patch: pytest.MonkeyPatch, module: ModuleType, name: str, wrong: Struct) -> None:
     """The runtime's struct `name` of that uapi module, and the ioctl that carries it."""
     right = getattr(module, name)
-    for key, each in list(vars(module).items()):
-        if isinstance(each, Ioctl) and each.struct is right:
-            patch.setattr(module, key, Ioctl(each.name, each.direction, each.type_, each.number, wrong))
+    for key, item in list(vars(module).items()):
+        if isinstance(item, Ioctl) and item.struct is right:
+            patch.setattr(module, key, Ioctl(item.name, item.direction, item.type_, item.number, wrong))
     patch.setattr(module, name, wrong)
 
 

@@ -102,7 +102,7 @@ class Outsider:
         fds = more.pop("fds", ())
         header = {"op": "ioctl", "fd": self.kfd, "request": request, "size": size, "arrays": arrays, **more}
         answer = self.wire.need(body + content, fds, **header)
-        self.written = [tuple(each) for each in answer["written"]]
+        self.written = [tuple(item) for item in answer["written"]]
         return bytes(answer["body"])
 
     def map_fd(self, fd: int, size_bytes: int, offset: int) -> mmap.mmap:
@@ -141,13 +141,13 @@ class Outsider:
 
     def wait(self, *event_ids: int, timeout_ms: int = 10000) -> tuple[int, bytes]:
         """The result, and EVENT_DATA of each."""
-        content = b"".join(struct.pack("<40xI4x", each) for each in event_ids)
+        content = b"".join(struct.pack("<40xI4x", event_id) for event_id in event_ids)
         body = struct.pack("<QIIII", 0x9000, len(event_ids), 0, timeout_ms, 0)
         answer = self.ioctl(WAIT_EVENTS, body, 0x9000, content)
-        seen, at = bytearray(content), 24
+        seen, index = bytearray(content), 24
         for address, size_bytes in self.written:
-            seen[address - 0x9000 : address - 0x9000 + size_bytes] = answer[at : at + size_bytes]
-            at += size_bytes
+            seen[address - 0x9000 : address - 0x9000 + size_bytes] = answer[index : index + size_bytes]
+            index += size_bytes
         return struct.unpack("<QIIII", answer[:24])[4], bytes(seen)
 
     def queue(self, kind: int, *, old_struct: bool = False) -> Queue:
@@ -196,9 +196,9 @@ class Queue:
         """Dwords, then the write pointer, then the doorbell."""
         assert self.ring.host is not None
         words = memoryview(self.ring.host).cast("I")
-        at = self.end * self.unit // 4
-        for place, value in enumerate(dwords):
-            words[(at + place) % len(words)] = value
+        index = self.end * self.unit // 4
+        for location, value in enumerate(dwords):
+            words[(index + location) % len(words)] = value
         self.end += len(dwords) * 4 // self.unit
         self.pointers.store(0x38, self.end)
         self.client.doorbell(self.doorbell_offset).store(self.doorbell_offset & 0x1FFF, self.end)

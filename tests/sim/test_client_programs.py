@@ -21,9 +21,9 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler 
 @needs_cc
 def test_program_using_raw_kfd_ioctls_runs_unchanged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Memory, PM4, a fence, USERPTR, threads, fork, dup: it prints the line that failed."""
-    made = tmp_path / "raw_kfd"
-    subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(made), "-pthread"], check=True)
-    assert main(["--", str(made)]) == 0
+    result = tmp_path / "raw_kfd"
+    subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(result), "-pthread"], check=True)
+    assert main(["--", str(result)]) == 0
     assert "OK" in capfd.readouterr().out
 
 
@@ -33,25 +33,27 @@ def test_system_calls_are_intercepted_or_reported_as_unsupported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It prints the line that failed; what is not covered is named on stderr."""
-    made = tmp_path / "system_calls"
-    words = ["cc", "-O1", "-w", str(CLIENTS / "system_calls.c"), "-o", str(made), "-pthread", "-ldl"]
+    result = tmp_path / "system_calls"
+    words = ["cc", "-O1", "-w", str(CLIENTS / "system_calls.c"), "-o", str(result), "-pthread", "-ldl"]
     subprocess.run(words, check=True)
-    assert main(["--", str(made)]) == 0
-    said = capfd.readouterr()
-    assert said.out == "OK\n"
-    assert "SCM_RIGHTS" in said.err and "mremap()" in said.err
+    assert main(["--", str(result)]) == 0
+    output = capfd.readouterr()
+    assert output.out == "OK\n"
+    assert "SCM_RIGHTS" in output.err and "mremap()" in output.err
 
 
 @pytest.mark.rest
 @needs_cc
 def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) -> None:
-    made, report = tmp_path / "raw_kfd", tmp_path / "report.json"
-    subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(made), "-pthread"], check=True)
-    assert main(["--json", str(report), "--linux", "6.16", "--", "sh", "-c", f"{made}; exit 5"]) == 5
-    said = json.loads(report.read_text())
-    assert said["command"] == "sim" and said["device"]["simulated"] and said["device"]["kernel"] == "6.16"
-    assert said["details"]["exit_code"] == 5 and said["results"][0]["status"] == "fail"
-    assert {"findings", "dmesg"} <= set(said["details"])
+    result, report = tmp_path / "raw_kfd", tmp_path / "report.json"
+    subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(result), "-pthread"], check=True)
+    assert main(["--json", str(report), "--linux", "6.16", "--", "sh", "-c", f"{result}; exit 5"]) == 5
+    document = json.loads(report.read_text())
+    assert (
+        document["command"] == "sim" and document["device"]["simulated"] and document["device"]["kernel"] == "6.16"
+    )
+    assert document["details"]["exit_code"] == 5 and document["results"][0]["status"] == "fail"
+    assert {"findings", "dmesg"} <= set(document["details"])
     assert main(["--json", str(report)]) == 2
 
 
@@ -60,8 +62,8 @@ def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) ->
 def test_file_contents_are_generated_at_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     used = "/sys/class/drm/renderD128/device/mem_info_gtt_used"
     assert main(["--inject", "hidden-gpu", "--", "sh", "-c", f"cat {used} {NODE}/gpu_id"]) == 1
-    said = capfd.readouterr()
-    assert said.out.strip().isdigit() and "not permitted" in said.err
+    output = capfd.readouterr()
+    assert output.out.strip().isdigit() and "not permitted" in output.err
 
 
 @pytest.mark.rest

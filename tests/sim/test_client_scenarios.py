@@ -34,10 +34,10 @@ class Ran:
     findings: Mapping[str, int]
 
 
-def compiled(made: Path, *options: str) -> Path:
-    sources = [str(each) for each in sorted(SOURCES.glob("*.c"))]
-    subprocess.run(["cc", "-O1", *options, *sources, "-o", str(made), "-pthread"], check=True)
-    return made
+def compiled(path: Path, *options: str) -> Path:
+    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+    subprocess.run(["cc", "-O1", *options, *sources, "-o", str(path), "-pthread"], check=True)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.
 @needs_cc
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [["--sanitizer", "off"], ["--sanitizer", "full"], ["--reorder", "3"]], ids=lambda each: each[-1]
+    "options", [["--sanitizer", "off"], ["--sanitizer", "full"], ["--reorder", "3"]], ids=lambda item: item[-1]
 )
 def test_scenarios_pass_with_corpus_rounds(run: Callable[..., Ran], options: list[str]) -> None:
     ran = run(options, "--long")
@@ -96,7 +96,7 @@ WITHOUT = {  # what a program leaves out that orders its accesses, and what is s
 @pytest.mark.rest
 @needs_cc
 @pytest.mark.parametrize(
-    "name", [each if each == "CP_SYNC" else pytest.param(each, marks=pytest.mark.slow) for each in WITHOUT]
+    "name", [item if item == "CP_SYNC" else pytest.param(item, marks=pytest.mark.slow) for item in WITHOUT]
 )
 def test_program_without_synchronisation_is_reported(run: Callable[..., Ran], name: str, tmp_path: Path) -> None:
     rule, scenarios = WITHOUT[name]
@@ -123,7 +123,7 @@ QUICK = ("no-write-back", "counter-stuck")
 @pytest.mark.rest(keep=1)
 @needs_cc
 @pytest.mark.parametrize(
-    "fault", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
+    "fault", [fault if fault in QUICK else pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS]
 )
 def test_faulty_device_fails_exactly_the_affected_scenarios(run: Callable[..., Ran], fault: str) -> None:
     noticing, unharmed = FAULTS[fault]

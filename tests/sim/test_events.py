@@ -115,8 +115,8 @@ def test_event_age_satisfies_a_wait_and_is_returned() -> None:
         c.call(kfd.IOC_RESET_EVENT, event_id=event_id)
         records = kfd.EVENT_DATA.new(event_id=event_id, last_event_age=1)
         array = array_of([records])
-        done = c.call(kfd.IOC_WAIT_EVENTS, events_ptr=array.address, num_events=1)
-        assert done["wait_result"] == COMPLETE and array.record(kfd.EVENT_DATA)["last_event_age"] == 2
+        result = c.call(kfd.IOC_WAIT_EVENTS, events_ptr=array.address, num_events=1)
+        assert result["wait_result"] == COMPLETE and array.record(kfd.EVENT_DATA)["last_event_age"] == 2
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_fault_signals_memory_event_with_page_and_evicts_other_queues(why: str, 
         memory = c.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
         c.queue()
         c.queue()
-        first, second = (each.queue for each in c.gpu.on_hardware)
+        first, second = (item.queue for item in c.gpu.on_hardware)
         first.state = QueueState.HUNG
         c.gpu.vm_fault(first, Fault(0x1234567, AccessKind.WRITE, why))
         result, array = c.wait(memory)
@@ -139,16 +139,16 @@ def test_fault_signals_memory_event_with_page_and_evicts_other_queues(why: str, 
 def test_gpu_reset_notifies_every_process_and_only_close_works_after() -> None:
     with client(linux="6.12") as c:
         victim = Client(c.machine)
-        told = [each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, victim)]
+        event_ids = [item.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for item in (c, victim)]
         queue_id = c.queue()["queue_id"]
         c.gpu.cp.stuck = True  # type: ignore[attr-defined]
         assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=queue_id) == errno.ETIME
         assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=queue_id) == errno.EINVAL  # gone all the same
-        for each, event_id in zip((c, victim), told, strict=True):
-            result, array = each.wait(event_id)
+        for item, event_id in zip((c, victim), event_ids, strict=True):
+            result, array = item.wait(event_id)
             assert result == COMPLETE and array.record(kfd.EVENT_DATA)["memory_lost"] == 1
             arguments = {"va_addr": PAGE * 64, "size": PAGE, "gpu_id": c.gpu_id, "flags": 2}
-            assert each.errno(kfd.IOC_ALLOC_MEMORY_OF_GPU, **arguments) == errno.EIO
+            assert item.errno(kfd.IOC_ALLOC_MEMORY_OF_GPU, **arguments) == errno.EIO
         victim.driver.exit()
         time.sleep(0.02)  # the reset takes a second, scaled
         fresh = Client(c.machine)
@@ -159,7 +159,7 @@ def test_gpu_reset_notifies_every_process_and_only_close_works_after() -> None:
 def test_queue_reset_notifies_only_its_owner() -> None:
     with client(linux="7.0") as c:
         bystander = Client(c.machine)
-        mine, others = (each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, bystander))
+        mine, others = (item.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for item in (c, bystander))
         queue_id = c.queue()["queue_id"]
         c.gpu.cp.stuck = True  # type: ignore[attr-defined]
         assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=queue_id) == errno.ETIME

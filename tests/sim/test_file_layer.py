@@ -50,17 +50,17 @@ def test_buffer_is_allocated_and_mapped_over_a_reserved_range(layer: FileLayer) 
         version = Version()
         assert kfd.ioctl(GET_VERSION, version) == 0 and version.major == 1
         kfd.ioctl(ACQUIRE_VM, AcquireVm(drm.fd, gpu_id))
-        at = layer.map_anonymous(0, BYTES, PROT_NONE)
-        buffer = AllocMemory(at, BYTES, 0, 0, gpu_id, GTT_WRITABLE)
+        index = layer.map_anonymous(0, BYTES, PROT_NONE)
+        buffer = AllocMemory(index, BYTES, 0, 0, gpu_id, GTT_WRITABLE)
         kfd.ioctl(ALLOC_MEMORY, buffer)
         assert buffer.handle
-        assert drm.mmap(at, BYTES, mmap.PROT_READ | mmap.PROT_WRITE, buffer.mmap_offset) == at
-        ctypes.memset(at, 0x5A, BYTES)
-        assert ctypes.string_at(at + BYTES - 1, 1) == b"\x5a"
+        assert drm.mmap(index, BYTES, mmap.PROT_READ | mmap.PROT_WRITE, buffer.mmap_offset) == index
+        ctypes.memset(index, 0x5A, BYTES)
+        assert ctypes.string_at(index + BYTES - 1, 1) == b"\x5a"
         with pytest.raises(OSError) as refused:
-            layer.munmap(at, BYTES // 2)
+            layer.munmap(index, BYTES // 2)
         assert refused.value.errno == errno.EINVAL
-        layer.munmap(at, BYTES)
+        layer.munmap(index, BYTES)
 
 
 def test_layer_shows_files_and_directories_of_the_device(layer: FileLayer) -> None:

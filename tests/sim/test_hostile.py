@@ -22,10 +22,10 @@ def test_corrupted_result_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """The healthy client's check can fail."""
     monkeypatch.setattr(hostile.outsider, "sdma_copy", lambda to, source, size_bytes: [0, 0, 0])
     verdict = hostile.run(1 / 60, 0, 1, tmp_path)
-    assert verdict.wrong and all("was copied" in each for each in verdict.wrong), verdict
+    assert verdict.wrong and all("was copied" in item for item in verdict.wrong), verdict
 
 
 def test_client_behaviour_is_determined_by_its_seed() -> None:
     known = [1, 2, 3]
-    first, again, other = (hostile.any_packets(random.Random(seed), known) for seed in (1, 1, 2))
-    assert first == again != other
+    first, second, other = (hostile.any_packets(random.Random(seed), known) for seed in (1, 1, 2))
+    assert first == second != other

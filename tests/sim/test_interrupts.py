@@ -18,9 +18,9 @@ FILE = "/sys/class/kfd/kfd/topology/nodes/1/gpu_id"
 def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimClient]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    made = SimClient(name="interrupted")
-    yield made
-    made.close_all()
+    client = SimClient(name="interrupted")
+    yield client
+    client.close_all()
     signal.signal(signal.SIGINT, before)
 
 

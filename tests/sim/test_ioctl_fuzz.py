@@ -26,7 +26,7 @@ def some(random_: random.Random, bits: int, known: list[int]) -> int:
 
 
 @pytest.mark.rest(keep=19)
-@pytest.mark.parametrize("command", [row.ioctl for row in HANDLERS], ids=lambda each: each.name)
+@pytest.mark.parametrize("command", [row.ioctl for row in HANDLERS], ids=lambda item: item.name)
 def test_any_ioctl_argument_gives_success_or_errno(command: IoctlRow, slow_counts: Counts) -> None:
     random_ = random.Random(command.name)
     with client() as c:

@@ -302,7 +302,7 @@ def _name(row: Row) -> str:
 @pytest.mark.rest(keep=41)
 @pytest.mark.parametrize("row", ROWS, ids=_name)
 def test_ioctl_errno_matches_the_kernel(row: Row) -> None:
-    early = [each for each in row.inject if each != "gpu-gone"]
+    early = [item for item in row.inject if item != "gpu-gone"]
     with client(*early, acquire=row.acquire, linux=row.linux) as c:
         if "gpu-gone" in row.inject:
             c.machine.injector.add("gpu-gone")

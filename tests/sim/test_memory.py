@@ -205,9 +205,9 @@ def test_scattered_host_stores_all_arrive_without_side_effects() -> None:
         buffer = c.alloc(3 << 20, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         places = [0, PAGE, 2 * PAGE, 9 * PAGE + 7, (1 << 20) - 1, 1 << 20, (3 << 20) - 1]
-        for place in places:
-            host.view[place] = 0x5A
+        for location in places:
+            host.view[location] = 0x5A
         vm.flush_hdp()
         seen = vm.read(va, 3 << 20)
-        assert [place for place, value in enumerate(seen) if value] == places
+        assert [location for location, value in enumerate(seen) if value] == places
         c.driver.munmap(host)

@@ -182,8 +182,8 @@ def test_fault_is_a_memory_event_and_queue_can_be_destroyed(serve: Any) -> None:
     assert (va, gpu_id) == (0x7F00_0000_2000, client.gpu_id)
     queue.destroy()
     assert data.u64(8) == 0
-    again = client.queue(SDMA_QUEUE)
-    again.submit(sdma_fence(data.va + 8, 2))
+    second = client.queue(SDMA_QUEUE)
+    second.submit(sdma_fence(data.va + 8, 2))
     deadline = time.monotonic() + 10
     while data.u64(8) != 2 and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -202,8 +202,8 @@ def test_invalid_packet_stops_the_queue_and_is_named_in_the_log(serve: Any) -> N
     ])  # fmt: skip
     assert client.wait(signal, timeout_ms=200)[0] == TIMEOUT
     assert queue.consumed == 1
-    said = "\n".join(client.wire.ask(op="findings")["dmesg"])
-    assert "dword 0x1 " in said and "0xf2" in said
+    text = "\n".join(client.wire.ask(op="findings")["dmesg"])
+    assert "dword 0x1 " in text and "0xf2" in text
 
 
 @pytest.mark.rest
@@ -264,5 +264,5 @@ def test_file_layer_from_the_manual_runs_a_program() -> None:
     manual = Path(__file__).parents[2] / "docs/simulated-device.md"
     code = manual.read_text().split("```python\n")[2].split("```")[0]
     assert code.count("\n") <= 40
-    said = subprocess.run([sys.executable, "-c", code + PROGRAM], capture_output=True, text=True, timeout=60)
-    assert (said.returncode, said.stdout.splitlines()[-1]) == (0, "done"), said.stderr
+    output = subprocess.run([sys.executable, "-c", code + PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (output.returncode, output.stdout.splitlines()[-1]) == (0, "done"), output.stderr

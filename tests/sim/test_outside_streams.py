@@ -15,7 +15,7 @@ from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.interfaces import QueueKind, QueueState
 from zinc_rt.sim.tables.sdma_packets import PACKETS as SDMA_PACKETS
 
-PM4 = [each for each in STREAMS if each.kind is not SDMA]
+PM4 = [stream for stream in STREAMS if stream.kind is not SDMA]
 
 
 def named(stream: Stream) -> str:
@@ -29,8 +29,8 @@ def test_runtime_decodes_streams_as_intended(stream: Stream) -> None:
     for item, (_, fields) in zip(items, stream.says, strict=True):
         assert not isinstance(item.packet, BadPacket)
         assert {key: getattr(item.packet, key) for key in fields} == dict(fields)
-        again = item.packet.words(Generation.GFX12)
-        assert again == list(stream.words[item.offset : item.offset + item.length])
+        words = item.packet.words(Generation.GFX12)
+        assert words == list(stream.words[item.offset : item.offset + item.length])
 
 
 @pytest.mark.parametrize("stream", PM4, ids=named)
@@ -67,7 +67,7 @@ def test_device_executes_streams_as_intended(stream: Stream) -> None:
 
 def test_kfdtest_dispatch_fetches_its_code() -> None:
     """The registers went where the program meant them: code that may not run is what faults."""
-    (stream,) = (each for each in STREAMS if each.name == "kfdtest-dispatch")
+    (stream,) = (stream for stream in STREAMS if stream.name == "kfdtest-dispatch")
     bench = Bench()
     bench.space.allowed[(CODE - 0x10000) // 4096].clear()
     queue = bench.queue(QueueKind.KFD_COMPUTE)
@@ -76,8 +76,8 @@ def test_kfdtest_dispatch_fetches_its_code() -> None:
 
 
 def test_streams_cover_all_required_packets() -> None:
-    assert len(STREAMS) >= 24 and len({each.name for each in STREAMS}) == len(STREAMS)
-    packets = {name for each in STREAMS for name, _ in each.says}
+    assert len(STREAMS) >= 24 and len({stream.name for stream in STREAMS}) == len(STREAMS)
+    packets = {name for stream in STREAMS for name, _ in stream.says}
     assert packets >= {
         *("WRITE_DATA", "RELEASE_MEM", "ACQUIRE_MEM", "WAIT_REG_MEM", "INDIRECT_BUFFER", "SET_SH_REG"),
         *("DISPATCH_DIRECT", "COPY_DATA", "DMA_DATA", "EVENT_WRITE", "ATOMIC_MEM", "PROTECTED_FENCE_SIGNAL"),

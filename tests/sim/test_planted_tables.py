@@ -77,7 +77,7 @@ def test_two_swapped_members_are_always_detected(module: ModuleType, name: str) 
         (("queue_priority", "sdma_engine_id"), "argument-unused: CREATE_QUEUE.sdma_engine_id is 0x7"),
         (("eop_buffer_address", "ctx_save_restore_address"), "EINVAL"),
     ],
-    ids=lambda each: "-".join(each) if isinstance(each, tuple) else "",
+    ids=lambda item: "-".join(item) if isinstance(item, tuple) else "",
 )
 def test_device_reports_swapped_create_queue_members(
     swap: Swap, says: str, monkeypatch: pytest.MonkeyPatch
@@ -100,13 +100,13 @@ def test_wrong_ioctl_number_is_always_detected(name: str, shift: int, monkeypatc
 
 def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The class's default of a field, as `@packet` keeps it."""
-    made: Any = packet.__init__
-    assert f"_default_{field}" in made.__globals__
-    monkeypatch.setitem(made.__globals__, f"_default_{field}", value)
-    parameters = list(made.__code__.co_varnames[: made.__code__.co_argcount])
-    defaults = list(made.__defaults__)
+    result: Any = packet.__init__
+    assert f"_default_{field}" in result.__globals__
+    monkeypatch.setitem(result.__globals__, f"_default_{field}", value)
+    parameters = list(result.__code__.co_varnames[: result.__code__.co_argcount])
+    defaults = list(result.__defaults__)
     defaults[parameters.index(field) - len(parameters)] = value
-    monkeypatch.setattr(made, "__defaults__", tuple(defaults))
+    monkeypatch.setattr(result, "__defaults__", tuple(defaults))
 
 
 @pytest.mark.parametrize(
@@ -129,16 +129,16 @@ def test_wrong_fence_default_is_detected(
     bench = Bench()
     queue = bench.queue()
     queue.submit(ReleaseMem(FENCE, 7))
-    found = " ".join([queue.report, *bench.kmd.rules()])
-    assert says in found or (says == "no fence" and bench.space.u32(FENCE) == 0)
+    text = " ".join([queue.report, *bench.kmd.rules()])
+    assert says in text or (says == "no fence" and bench.space.u32(FENCE) == 0)
 
 
 def test_wrong_event_index_is_an_error() -> None:
     bench = Bench()
     bench.queue().submit(fence(7, event_index=6))
-    (found,) = bench.kmd.findings
-    assert (found.rule, found.severity) == ("event-index", Severity.ERROR)
-    assert "event type 0x14, which goes with 5" in found.sentence
+    (result,) = bench.kmd.findings
+    assert (result.rule, result.severity) == ("event-index", Severity.ERROR)
+    assert "event type 0x14, which goes with 5" in result.sentence
 
 
 def test_cache_discard_is_an_error_in_fence_and_acquire() -> None:
@@ -148,8 +148,8 @@ def test_cache_discard_is_an_error_in_fence_and_acquire() -> None:
     ):
         bench = Bench()
         bench.queue().submit(packet)
-        (found,) = bench.kmd.findings
-        assert (found.rule, found.severity) == ("cache-discard", Severity.ERROR)
+        (result,) = bench.kmd.findings
+        assert (result.rule, result.severity) == ("cache-discard", Severity.ERROR)
 
 
 def test_shader_done_requires_its_own_event_index() -> None:

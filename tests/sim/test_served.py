@@ -60,8 +60,8 @@ def nops(driver: Driver, count: int = 16, seconds: float = 10) -> bool:
         gpu = process.open_gpu(node)
         queue = gpu.create_queue(ring_bytes=1 << 16)
         words = queue.ring.host.view.cast("I")
-        for place in range(count):
-            words[place] = NOP
+        for index in range(count):
+            words[index] = NOP
         del words
         ctypes.c_uint64.from_address(queue.wptr.host.address).value = count
         ctypes.c_uint64.from_address(queue.doorbell_address).value = count
@@ -150,13 +150,13 @@ class TestServed:
             first.read_file("/proc/version")
         thread.join(10)
         assert errors == [errno.ENODEV]
-        for each in (first, sleeper):
+        for item in (first, sleeper):
             with pytest.raises(OSError) as caught:
-                each.read_file("/proc/version")
+                item.read_file("/proc/version")
             assert caught.value.errno == errno.ENODEV
-        again = SimClient()  # the next one starts a fresh device
-        assert nops(again)
-        again.close_all()
+        client = SimClient()  # the next one starts a fresh device
+        assert nops(client)
+        client.close_all()
 
     def test_user_pages_are_shared_in_place(self) -> None:
         driver = SimClient()
@@ -241,8 +241,8 @@ class TestServed:
         same = SimClient(second.path, reorder=1)
         with pytest.raises(UsageError, match="reorder 1, expected 2"):
             SimClient(second.path, reorder=2)
-        for each in (first, second, same):
-            each.close_all()
+        for item in (first, second, same):
+            item.close_all()
 
     @pytest.mark.rest
     def test_stale_socket_is_replaced(self) -> None:
@@ -278,9 +278,9 @@ def test_external_client_from_the_manual_runs(tmp_path: Path) -> None:
     text = Path(__file__).parents[2].joinpath("docs/simulated-device.md").read_text()
     code = text.split("```python\n")[1].split("```")[0]
     path = served.start("page", chip="gfx1100")
-    said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith("KFD 1.20\n") and "gfx_target_version 110000\n" in said.stdout
+    output = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
+    assert output.returncode == 0, output.stderr
+    assert output.stdout.startswith("KFD 1.20\n") and "gfx_target_version 110000\n" in output.stdout
 
 
 def test_listing_names_every_row() -> None:
@@ -290,13 +290,13 @@ def test_listing_names_every_row() -> None:
 
 @pytest.mark.rest
 def test_findings_exceeding_one_message_are_split() -> None:
-    made = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
-    session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: made), machine=SimpleNamespace(dmesg=[]))
+    result = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
+    session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: result), machine=SimpleNamespace(dmesg=[]))
 
     def checked(header: dict[str, object]) -> WireMessage:
         answered = operations.answer(cast(ClientSession, session), WireMessage(header))
         assert len(json.dumps(answered.header)) < MAX_HEADER_BYTES
         return answered
 
-    found = SimClient.findings(cast(SimClient, SimpleNamespace(_checked=checked)))
-    assert [each.position for each in found] == list(range(60_000))
+    findings = SimClient.findings(cast(SimClient, SimpleNamespace(_checked=checked)))
+    assert [finding.position for finding in findings] == list(range(60_000))

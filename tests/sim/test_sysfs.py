@@ -137,11 +137,11 @@ def test_listing_a_file_or_missing_path_is_an_error() -> None:
 
 def test_r9700_properties_match_a_real_card() -> None:
     """rocjitsu's configs/gfx1201_r9700.json, written from a card, and its GET_TILE_CONFIG."""
-    told = {"capability": 0x6803A280, "num_cp_queues": 4, "max_engine_clk_fcompute": 2350, "simd_count": 128,
+    message = {"capability": 0x6803A280, "num_cp_queues": 4, "max_engine_clk_fcompute": 2350, "simd_count": 128,
             "max_slots_scratch_cu": 32, "debug_prop": 1495, "num_sdma_engines": 2}  # fmt: skip
     with machine(chip="r9700") as owner:
         seen = properties(owner.tree.read(f"{NODE}/properties"))
-        assert {name: int(seen[name]) for name in told} == told
+        assert {name: int(seen[name]) for name in message} == message
         assert owner.gpus[0].chip.gb_addr_config == 0x8200545
 
 

@@ -40,5 +40,5 @@ def test_tensors_match_numpy(
     monkeypatch.setenv("DEV", "KFD+AMD:LLVM")
     monkeypatch.setenv("CACHEDB", str(tmp_path / "cache.db"))
     code = main(["--chip", "r9700", "--", sys.executable, "-c", PROGRAM])
-    said = capfd.readouterr()
-    assert (code, said.out) == (0, "tinygrad on gfx1201\n"), said.err
+    output = capfd.readouterr()
+    assert (code, output.out) == (0, "tinygrad on gfx1201\n"), output.err

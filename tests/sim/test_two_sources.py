@@ -31,7 +31,7 @@ def test_structs_ioctls_and_constants_agree(runtime: ModuleType, device: ModuleT
 
 
 def test_device_declares_every_struct_and_member_the_runtime_sends() -> None:
-    lacking = [each for runtime, device, _ in HEADERS for each in undeclared(runtime, device)]
+    lacking = [item for runtime, device, _ in HEADERS for item in undeclared(runtime, device)]
     assert lacking == []
 
 
@@ -49,9 +49,9 @@ def test_cache_operations_agree() -> None:
 
 def test_comparison_is_not_empty() -> None:
     layouts = [
-        each for _, device, _ in HEADERS for each in vars(device).values() if isinstance(each, StructLayout)
+        item for _, device, _ in HEADERS for item in vars(device).values() if isinstance(item, StructLayout)
     ]
-    assert len(layouts) >= 60 and sum(len(each.fields) for each in layouts) >= 330
+    assert len(layouts) >= 60 and sum(len(layout.fields) for layout in layouts) >= 330
     assert len(ROWS) == len(PACKETS) and sum(len(row.fields) for row in ROWS) >= 200
     assert len(REGISTERS) > 90
 
@@ -71,5 +71,5 @@ def test_moved_field_and_wrong_opcode_are_reported() -> None:
     (row,) = (row for row in ROWS if row.name == "COPY_DATA")
     sentences = list(packet_differences(WriteData, row))
     assert "COPY_DATA opcode: runtime says 0x37, simulator's table 0x40 from PAL's packet headers" in sentences
-    assert any(each.startswith("COPY_DATA.src_sel: only the simulator") for each in sentences)
-    assert any(each.startswith("COPY_DATA sizes: runtime says") for each in sentences)
+    assert any(sentence.startswith("COPY_DATA.src_sel: only the simulator") for sentence in sentences)
+    assert any(sentence.startswith("COPY_DATA sizes: runtime says") for sentence in sentences)

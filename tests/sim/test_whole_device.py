@@ -34,11 +34,11 @@ FREE_IN_100_MS = "6.18"  # the last Linux in which freeing a queue with an unfin
 
 @contextlib.contextmanager
 def machine(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[SimMachine]:
-    made = SimMachine(MachineOptions(chip, linux, inject, time_scale=0.02))
+    machine = SimMachine(MachineOptions(chip, linux, inject, time_scale=0.02))
     try:
-        yield made
+        yield machine
     finally:
-        made.close()
+        machine.close()
 
 
 @contextlib.contextmanager
@@ -58,12 +58,12 @@ def submit(queue: Queue, *packets: object) -> int:
         words += [packet] if isinstance(packet, int) else packet.words(generation)  # type: ignore[attr-defined]
     wptr = ctypes.c_uint64.from_address(queue.wptr.host.address)
     ring = (ctypes.c_uint32 * queue.ring_dw).from_address(queue.ring.host.address)
-    at = wptr.value
-    for place, word in enumerate(words):
-        ring[(at + place) % queue.ring_dw] = word
-    wptr.value = at + len(words)
-    ctypes.c_uint64.from_address(queue.doorbell_address).value = at + len(words)
-    return at + len(words)
+    index = wptr.value
+    for location, word in enumerate(words):
+        ring[(index + location) % queue.ring_dw] = word
+    wptr.value = index + len(words)
+    ctypes.c_uint64.from_address(queue.doorbell_address).value = index + len(words)
+    return index + len(words)
 
 
 def within(seconds: float, true: Callable[[], bool]) -> bool:

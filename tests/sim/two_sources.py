@@ -60,7 +60,7 @@ def interface_differences(runtime: ModuleType, device: ModuleType, header: str) 
             yield from struct_differences(theirs, value, name, header)
         elif isinstance(value, int) and isinstance(theirs, int) and value != theirs:
             yield said(name, hex(theirs), hex(value), header)
-    ours = {each.name: each for each in device.IOCTLS.values()}
+    ours = {ioctl.name: ioctl for ioctl in device.IOCTLS.values()}
     for ioctl in runtime.IOCTLS.values():
         mine = ours.get(ioctl.name)
         if mine is None:
@@ -117,14 +117,14 @@ def packet_differences(runtime: type[Packet], row: PacketRow) -> Iterator[str]:
     for missing in sorted(theirs.keys() ^ mine.keys()):
         yield f"{name}.{missing}: only {'the runtime' if missing in theirs else 'the simulator'} has it"
     for key in theirs.keys() & mine.keys():
-        place, field = theirs[key], mine[key]
-        if _spans(place) != _field_spans(field):
-            yield said(f"{name}.{key}", f"bits {_spans(place)}", _field_spans(field), PAL)
-        if place.payload != field.group:
-            yield said(f"{name}.{key}", f"groups of {place.payload}", field.group, PAL)
-        if (Generation.GFX11 not in place.on) != field.gfx12_only:
-            yield said(f"{name}.{key} chips", place.on, "gfx12" if field.gfx12_only else "both", PAL)
-        yield from _value_differences(f"{name}.{key}", place, field)
+        location, field = theirs[key], mine[key]
+        if _spans(location) != _field_spans(field):
+            yield said(f"{name}.{key}", f"bits {_spans(location)}", _field_spans(field), PAL)
+        if location.payload != field.group:
+            yield said(f"{name}.{key}", f"groups of {location.payload}", field.group, PAL)
+        if (Generation.GFX11 not in location.on) != field.gfx12_only:
+            yield said(f"{name}.{key} chips", location.on, "gfx12" if field.gfx12_only else "both", PAL)
+        yield from _value_differences(f"{name}.{key}", location, field)
 
 
 def _value_differences(what: str, place: Place, field: TableField) -> Iterator[str]:
@@ -162,7 +162,7 @@ def register_differences(runtime: Iterable[RuntimeRegister] = REGISTERS) -> Iter
     for theirs, ours in ((SH, registers.SH), (UCONFIG, registers.UCONFIG), (CONFIG, registers.CONFIG)):
         if (theirs.base, theirs.end) != (ours.base, ours.end):
             yield said(f"{theirs.name} space", theirs, ours, source)
-    by_name = {each.name: each for each in registers.BY_ADDRESS.values()}
+    by_name = {item.name: item for item in registers.BY_ADDRESS.values()}
     seen = set()
     for register in runtime:
         mine = by_name.get(register.name)

@@ -36,10 +36,10 @@ class MixStory:
         starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
         ran = []
         for begin, end in zip(starts, [*starts[1:], len(sequence)], strict=True):
-            here = who[int(slot[begin])]
+            key = who[int(slot[begin])]
             stretch = Stretch(number, int(slot[begin]), int(position[begin]), int(position[end - 1]) + 1)
-            self.of.setdefault(here, []).append(stretch)
-            ran.append(here)
+            self.of.setdefault(key, []).append(stretch)
+            ran.append(key)
         self.steps.append(ran)
 
     def neighbours(self, who: RequestKey, step: int) -> list[RequestKey]:
@@ -69,9 +69,9 @@ class MixStory:
         if stretches[0].first:
             what = "forked" if who[1] else "hit"
             yield f"{what}: its first {stretches[0].first} tokens came from the cache, step {stretches[0].step}"
-        whole = next((index for index, item in enumerate(stretches) if item.last >= prompt), len(stretches) - 1)
-        if whole:
-            yield f"chunked: its prompt took {whole + 1} steps, {stretches[0].step} to {stretches[whole].step}"
+        index = next((index for index, item in enumerate(stretches) if item.last >= prompt), len(stretches) - 1)
+        if index:
+            yield f"chunked: its prompt took {index + 1} steps, {stretches[0].step} to {stretches[index].step}"
         for before, after in pairwise(stretches):
             moved = (
                 f"slot {before.slot} to {after.slot}" if before.slot != after.slot else f"slot {after.slot} again"

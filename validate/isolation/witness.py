@@ -89,18 +89,18 @@ class StepWitness:
         return self.inner.reopen() and self.shadow.reopen()
 
     def _compare_row(self, who: RequestKey, slot: int, position: int, logits: np.ndarray, token: int) -> None:
-        alone = self.solo_answers.get(who)
-        if alone is None or who in self.diverged:
+        solo_answer = self.solo_answers.get(who)
+        if solo_answer is None or who in self.diverged:
             return
-        at = position - alone.first
-        if not 0 <= at < len(alone.rows):
+        at = position - solo_answer.first
+        if not 0 <= at < len(solo_answer.rows):
             return
         self.rows += 1
-        expected = alone.rows[at]
+        expected = solo_answer.rows[at]
         wrong = np.flatnonzero(logits.view(np.uint32) != expected.view(np.uint32))
-        if not wrong.size and token == alone.tokens[at]:
+        if not wrong.size and token == solo_answer.tokens[at]:
             return
         index = int(wrong[0]) if wrong.size else -1
-        got, alike = (logits[index], expected[index]) if wrong.size else (token, alone.tokens[at])
+        got, alike = (logits[index], expected[index]) if wrong.size else (token, solo_answer.tokens[at])
         step = len(self.story.steps)
         self.diverged[who] = RowDivergence(who, step, slot, position, wrong.size, index, float(got), float(alike))

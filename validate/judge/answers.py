@@ -74,7 +74,7 @@ class AnswerJudge:
 
     def faults(self, question: Question, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
         """Return every fault of an answer."""
-        tokens = tuple(each.token for each in answer.tokens if each.token is not None)
+        tokens = tuple(token.token for token in answer.tokens if token.token is not None)
         known = tokens if len(tokens) == len(answer.tokens) else ()
 
         def fault(kind: FaultKind, detail: str, position: int | None = None, nats: float = 0.0) -> AnswerFault:
@@ -93,11 +93,11 @@ class AnswerJudge:
                     fault("canary", f"the answer contains {word!r}, which only {owner} has in its prompt")
                 )
         if question.kind == "nucleus":
-            faults += [fault("nucleus", *each) for each in self._outside_nucleus(question, answer)]
+            faults += [fault("nucleus", *item) for item in self._outside_nucleus(question, answer)]
         elif question.kind != "sampled":
             faults += self._greedy(question, answer, known, fault)
         if question.kind in ("tokens", "text", "chat", "forced", "stop"):
-            faults += [fault(*each) for each in self._logprobs(question, answer, known)]
+            faults += [fault(*logprob) for logprob in self._logprobs(question, answer, known)]
         return faults
 
     def _greedy(self, question, answer, known, fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
@@ -107,12 +107,12 @@ class AnswerJudge:
         if known:
             wrong = self.first_wrong(question.prompt, known)
             if wrong is not None:
-                at, nats = wrong
+                index, nats = wrong
                 yield fault(
                     "token",
-                    f"token {at + 1} of the answer is {self._name(known[at])}; the reference prefers "
-                    f"{self._name(self._preferred(question.prompt, known, at))} by {nats:.3g} nats",
-                    len(question.prompt) + at,
+                    f"token {index + 1} of the answer is {self._name(known[index])}; the reference prefers "
+                    f"{self._name(self._preferred(question.prompt, known, index))} by {nats:.3g} nats",
+                    len(question.prompt) + index,
                     nats,
                 )
                 return
@@ -143,39 +143,39 @@ class AnswerJudge:
     def first_wrong(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[int, float] | None:
         """Return the first token that the reference rejects and by how many nats, or None."""
         rows = self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)
-        for at, token in enumerate(tokens):
-            gap = float(rows[at].max() - rows[at, token])
+        for index, token in enumerate(tokens):
+            gap = float(rows[index].max() - rows[index, token])
             if gap > self.limits.tie_nats:
-                return at, gap
+                return index, gap
         return None
 
-    def _preferred(self, prompt: Sequence[int], tokens: Sequence[int], at: int) -> int:
-        return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[at].argmax())
+    def _preferred(self, prompt: Sequence[int], tokens: Sequence[int], index: int) -> int:
+        return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[index].argmax())
 
     def _smallest_gap(self, question: Question, text: str) -> float:
         """Return the smallest gap between the reference's two best tokens, up to where the texts differ."""
         rows = self.oracle.rows((*question.prompt, *question.expected[:-1]), len(question.prompt) - 1)
         smallest = math.inf
-        for at in range(len(question.expected)):
-            best = np.partition(rows[at], -2)[-2:]
+        for index in range(len(question.expected)):
+            best = np.partition(rows[index], -2)[-2:]
             smallest = min(smallest, float(best[1] - best[0]))
-            if not text.startswith(self.oracle.text(question.expected[: at + 1]).rstrip("\ufffd")):
+            if not text.startswith(self.oracle.text(question.expected[: index + 1]).rstrip("\ufffd")):
                 break
         return smallest
 
     def _outside_nucleus(self, question: Question, answer: EngineAnswer) -> Iterator[tuple[str, int, float]]:
-        tokens = [each.token for each in answer.tokens]
+        tokens = [token.token for token in answer.tokens]
         known = [token for token in tokens if token is not None]
         if not known or len(known) != len(tokens):
             return
         rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
-        for at, token in enumerate(known):
-            above = float(np.exp(rows[at][rows[at] > rows[at, token]]).sum())
+        for index, token in enumerate(known):
+            above = float(np.exp(rows[index][rows[index] > rows[index, token]]).sum())
             if above > TOP_P + NUCLEUS_SLACK:
                 yield (
                     f"{self._name(token)} was sampled with top_p {TOP_P}, but the tokens more likely than it have "
                     f"{above:.0%} together",
-                    len(question.prompt) + at,
+                    len(question.prompt) + index,
                     above,
                 )
                 return
@@ -183,19 +183,19 @@ class AnswerJudge:
     def _logprobs(
         self, question: Question, answer: EngineAnswer, known: Sequence[int]
     ) -> Iterator[tuple[FaultKind, str, int, float]]:
-        reported = [each for each in answer.tokens if each.top]
+        reported = [token for token in answer.tokens if token.top]
         if not reported or len(known) != len(answer.tokens):
             return
         rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
-        for at, each in enumerate(answer.tokens):
-            if not each.top:
+        for index, token in enumerate(answer.tokens):
+            if not token.top:
                 continue
-            position = len(question.prompt) + at
-            sample = numeric_sample(position, rows[at], each)
+            position = len(question.prompt) + index
+            sample = numeric_sample(position, rows[index], token)
             if sample.kl <= self.limits.kl:
                 self.numerics.append(sample)
                 continue
-            scale = temperature_of(rows[at], each)
+            scale = temperature_of(rows[index], token)
             if scale is not None:
                 yield "scale", f"the log-probabilities are those of temperature {scale:.3g}", position, sample.kl
             else:

@@ -124,9 +124,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "--sweep and options after -- need --engine: this command cannot restart a running engine"
         )
-    for name, least in (("answers", 1), ("crowd", 2)):
-        if getattr(arguments, name) < least:
-            raise UsageError(f"--{name} {getattr(arguments, name)}: expected {least} or more")
+    for name, minimum in (("answers", 1), ("crowd", 2)):
+        if getattr(arguments, name) < minimum:
+            raise UsageError(f"--{name} {getattr(arguments, name)}: expected {minimum} or more")
     for name in ("budget", "tie"):
         if not 0 < getattr(arguments, name) < float("inf"):
             raise UsageError(f"--{name} {getattr(arguments, name):g}: expected more than 0")

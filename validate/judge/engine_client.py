@@ -189,7 +189,11 @@ class EngineClient:
         flag = {"add_special": special} if name == "content" else {"add_special_tokens": special}
         answer = self._try("POST", "/tokenize", {"model": self.features.model, name: text, **flag})
         tokens = (answer or {}).get("tokens")
-        return None if tokens is None else [int(each["id"] if isinstance(each, dict) else each) for each in tokens]
+        return (
+            None
+            if tokens is None
+            else [int(token["id"] if isinstance(token, dict) else token) for token in tokens]
+        )
 
     def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str | None:
         """Return the server's prompt text of a conversation, or None if it has no such route."""
@@ -327,7 +331,7 @@ def _with_ids(tokens: tuple[ReportedToken, ...], ids: Any) -> tuple[ReportedToke
     """Identify the tokens by a list of their ids, if the response has one. An end token may have no entry."""
     if not isinstance(ids, list) or not len(tokens) <= len(ids) <= len(tokens) + 1:
         return tokens
-    return tuple(replace(each, token=int(id)) for each, id in zip(tokens, ids, strict=False))
+    return tuple(replace(item, token=int(id)) for item, id in zip(tokens, ids, strict=False))
 
 
 def _tokens(logprobs: Any, token_of: Callable[[str], int | None]) -> tuple[ReportedToken, ...]:
@@ -363,9 +367,9 @@ def _tokens(logprobs: Any, token_of: Callable[[str], int | None]) -> tuple[Repor
             name,
             value,
             {
-                token: float(each)
-                for other, each in (top or {}).items()
-                if (token := _named(other, token_of)) is not None and each is not None
+                token: float(item)
+                for other, item in (top or {}).items()
+                if (token := _named(other, token_of)) is not None and item is not None
             },
         )
         for name, value, top in zip(names, values, tops, strict=False)

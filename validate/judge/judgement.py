@@ -80,15 +80,17 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Jud
             samples = maker.samples(options.samples) if features.logprobs else []
             judgement.expected = _expected_numerics(model, reference, forced, ctx, options)
             limits = Limits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
-            by_id = {each.id: each for each in (*questions, *edges, *forced, *samples)}
-            answers = AnswerJudge(reference, limits, {each.canary: each.id for each in questions if each.canary})
+            by_id = {question.id: question for question in (*questions, *edges, *forced, *samples)}
+            answers = AnswerJudge(
+                reference, limits, {question.canary: question.id for question in questions if question.canary}
+            )
             asked = _ask_all(client, questions, edges, forced, samples, options, judgement, stage.say)
             stage.say("comparing the answers")
             faults = list(_faults(answers, asked))
             faults += seed_faults(asked)
             faults += _tokenizer_faults(client, reference, questions)
             distribution = distribution_fault(
-                reference, [each for each in asked if each.question.id.startswith("sample/")]
+                reference, [item for item in asked if item.question.id.startswith("sample/")]
             )
             mean_limit = max(MEAN_FLOOR, MEAN_MARGIN * judgement.expected.get("mean", 0.0))
             judgement.findings = findings_of(
@@ -97,9 +99,9 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Jud
             judgement.numerics = numeric_summary(answers.numerics)
             for number, finding in enumerate(judgement.findings, 1):
                 stage.say(f"asking again for finding {number} of {len(judgement.findings)}")
-                again = AnswerJudge(reference, limits, answers.canaries)
+                second = AnswerJudge(reference, limits, answers.canaries)
                 judgement.reproducers.append(
-                    reproducer(client, finding, by_id, again, asked, at_once=options.at_once)
+                    reproducer(client, finding, by_id, second, asked, at_once=options.at_once)
                 )
     _describe_skipped(features, reference, judgement)
     judgement.seconds = time.monotonic() - start
@@ -122,9 +124,9 @@ def _ask_all(
     alone_seconds = time.monotonic() - begin
     judgement.tokens_per_second["alone"] = _speed(asked, alone_seconds)
     asked += ask_alone(client, questions, "repeated")
-    kinds = [each.kind for each in questions]
-    least = min(kinds.count(kind) for kind in set(kinds))
-    rounds = max(1, -(-options.answers // least) - 2)
+    kinds = [question.kind for question in questions]
+    minimum = min(kinds.count(kind) for kind in set(kinds))
+    rounds = max(1, -(-options.answers // minimum) - 2)
     each_round = alone_seconds * (len(questions) + len(edges)) / max(1, len(asked) - len(questions)) / 2
     affordable = int((options.budget_seconds - 2 * alone_seconds) / max(1e-3, each_round))
     if affordable < rounds:
@@ -139,50 +141,50 @@ def _ask_all(
         crowd += ask_crowd(client, wave, at_once=options.at_once, seed=options.seed + number)
     judgement.tokens_per_second["crowd"] = _speed(crowd, time.monotonic() - begin)
     asked += crowd
-    for each in asked:
-        judgement.answers[each.question.kind] = judgement.answers.get(each.question.kind, 0) + 1
+    for item in asked:
+        judgement.answers[item.question.kind] = judgement.answers.get(item.question.kind, 0) + 1
     return asked
 
 
 def _speed(asked: Sequence[Asked], seconds: float) -> float:
-    tokens = sum(len(each.answer.tokens) or each.answer.events for each in asked if each.answer is not None)
+    tokens = sum(len(item.answer.tokens) or item.answer.events for item in asked if item.answer is not None)
     return tokens / seconds if seconds else 0.0
 
 
 def _faults(answers: AnswerJudge, asked: Sequence[Asked]) -> Iterator[AnswerFault]:
-    for each in asked:
-        if each.answer is None:
-            yield AnswerFault(each.question, each.schedule, "refused", each.error)
+    for item in asked:
+        if item.answer is None:
+            yield AnswerFault(item.question, item.schedule, "refused", item.error)
         else:
-            yield from answers.faults(each.question, each.answer, each.schedule)
+            yield from answers.faults(item.question, item.answer, item.schedule)
 
 
 def _tokenizer_faults(
     client: EngineClient, reference: Oracle, questions: Sequence[Question]
 ) -> Iterator[AnswerFault]:
     """Compare the server's tokenizer and template with ours, where it has routes for them."""
-    asked = next((each for each in questions if each.kind == "text"), None)
+    asked = next((question for question in questions if question.kind == "text"), None)
     for text in DIFFICULT if asked is not None else ():
         theirs, ours = client.tokenize(text, special=True), list(reference.encode(text))
         if theirs is not None and theirs != ours:
-            at = next(
+            index = next(
                 (n for n, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b),
                 min(len(theirs), len(ours)),
             )
             counts = f"{len(theirs)} tokens, expected {len(ours)}"
-            detail = f"/tokenize of {text!r}: {counts}; the first difference is token {at}"
+            detail = f"/tokenize of {text!r}: {counts}; the first difference is token {index}"
             assert asked is not None
             yield AnswerFault(asked, "alone", "prompt length", detail)
-    for each in questions:
-        if each.messages:
-            theirs_text = client.apply_template(each.messages)
-            ours_text = reference.chat_text(each.messages)
+    for question in questions:
+        if question.messages:
+            theirs_text = client.apply_template(question.messages)
+            ours_text = reference.chat_text(question.messages)
             if theirs_text is not None and theirs_text.strip() != ours_text.strip():
                 bos = reference.tokenizer.bos_id
                 prefix = "" if bos is None else reference.tokenizer.token_text(bos)
                 if theirs_text.strip() != ours_text.removeprefix(prefix).strip():  # some servers add it later
                     detail = f"/apply-template gives {theirs_text[:120]!r}, expected {ours_text[:120]!r}"
-                    yield AnswerFault(each, "alone", "prompt length", detail)
+                    yield AnswerFault(question, "alone", "prompt length", detail)
             return
 
 
@@ -192,7 +194,7 @@ def _expected_numerics(
     """Measure what quantised activations change in the reference: mean and largest divergence of one text."""
     if not forced:
         return {}
-    longest = max(forced, key=lambda each: len(each.prompt)).prompt[:CALIBRATION_TOKENS]
+    longest = max(forced, key=lambda question: len(question.prompt)).prompt[:CALIBRATION_TOKENS]
     exact = reference.rows(longest, 0)
     with oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
         rows = other.rows(longest, 0)
@@ -201,7 +203,7 @@ def _expected_numerics(
         top = np.argpartition(changed, -TOP)[-TOP:]
         reported = ReportedToken(None, "", None, {int(token): float(changed[token]) for token in top})
         samples.append(numeric_sample(position, row, reported))
-    return {"mean": fmean(each.kl for each in samples), "max": max(each.kl for each in samples)}
+    return {"mean": fmean(item.kl for item in samples), "max": max(item.kl for item in samples)}
 
 
 def _describe_skipped(features: EngineFeatures, reference: Oracle, judgement: Judgement) -> None:

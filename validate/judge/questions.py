@@ -63,7 +63,7 @@ class QuestionMaker:
             for maker in makers:
                 questions += maker(number, chance)
             number += 1
-        return [each for each in questions if len(each.prompt) + each.limit <= self.largest]
+        return [question for question in questions if len(question.prompt) + question.limit <= self.largest]
 
     def long_prompts(self) -> list[Question]:
         """Return greedy questions whose prompts end on both sides of each edge of pages and batches."""
@@ -77,7 +77,7 @@ class QuestionMaker:
         text = self._long_text()
         last = len(text) - 1
         near = [edge + offset for edge in EDGES for offset in (-1, 0, 1)]
-        spread = [round(1 + (last - 1) * at / max(1, count - 1)) for at in range(count)]
+        spread = [round(1 + (last - 1) * index / max(1, count - 1)) for index in range(count)]
         positions = sorted({n for n in (*near, *spread) if 1 <= n <= last})
         while len(positions) > count:
             positions.pop(random.Random(len(positions)).randrange(len(positions)))
@@ -154,8 +154,8 @@ class QuestionMaker:
     def _changed(self, number: int, chance: random.Random) -> Iterator[Question]:
         """Yield a prompt and the same prompt with another word in it, as a cache could confuse them."""
         words = passage(chance, 4).split()
-        at = chance.randrange(len(words) // 3, len(words) - 6)
-        changed = [*words[:at], f"{chance.choice((17, 38, 94))}", *words[at + 1 :]]
+        index = chance.randrange(len(words) // 3, len(words) - 6)
+        changed = [*words[:index], f"{chance.choice((17, 38, 94))}", *words[index + 1 :]]
         first, second = f"changed/{number}a", f"changed/{number}b"
         yield self._greedy(first, "tokens", self._round(" ".join(words)), partner=second)
         yield self._greedy(second, "tokens", self._round(" ".join(changed)), partner=first)

@@ -31,7 +31,7 @@ def results(judgement: Judgement, url: str, key: str) -> list[Result]:
             reason = _reason(kind, judgement)
             rows.append(Result(kind, "judge", "skip" if reason else "pass", reason=reason))
             continue
-        finding, again = judgement.findings[number], judgement.reproducers[number]
+        finding, second = judgement.findings[number], judgement.reproducers[number]
         rows.append(
             Result(
                 kind,
@@ -40,11 +40,12 @@ def results(judgement: Judgement, url: str, key: str) -> list[Result]:
                 reason=finding.summary,
                 cause=meaning,
                 measure={"answers": len(finding.faults), "evidence": finding.evidence},
-                first_bad={} if again is None else {
-                    "request": again.body, "expected": again.expected, "answer": again.got, "beside": again.beside,
-                    "attempts": again.attempts,
+                first_bad={} if second is None else {
+                    "request": second.body, "expected": second.expected, "answer": second.got,
+                    "beside": second.beside,
+                    "attempts": second.attempts,
                 },
-                repro="" if again is None else again.curl(url, key),
+                repro="" if second is None else second.curl(url, key),
             )
         )  # fmt: skip
     return rows
@@ -58,7 +59,7 @@ def _reason(kind: str, judgement: Judgement) -> str:
         "numerics": "log-probabilities",
     }
     wanted = needs.get(kind)
-    return next((each for each in judgement.skipped if wanted and each.startswith(wanted)), "")
+    return next((item for item in judgement.skipped if wanted and item.startswith(wanted)), "")
 
 
 def lines(judgement: Judgement, report: Report) -> Iterator[str]:
@@ -66,16 +67,16 @@ def lines(judgement: Judgement, report: Report) -> Iterator[str]:
     features = judgement.features
     software = f", {features.software}" if features.software else ""
     yield f"engine    {printable(features.model)}{software}, context {features.ctx or 'unknown'}"
-    asked = ", ".join(f"{count} {kind}" for kind, count in judgement.answers.items())
-    yield f"answers   {sum(judgement.answers.values())}: {asked}"
-    for number, (finding, again) in enumerate(zip(judgement.findings, judgement.reproducers, strict=True)):
+    text = ", ".join(f"{count} {kind}" for kind, count in judgement.answers.items())
+    yield f"answers   {sum(judgement.answers.values())}: {text}"
+    for number, (finding, second) in enumerate(zip(judgement.findings, judgement.reproducers, strict=True)):
         if number == 1:
             yield "also      the following may be consequences of the first finding"
         yield f"FAIL      {finding.kind}: {printable(finding.summary)}"
         for line in finding.evidence:
             yield f"          {printable(line, 300)}"
-        if again is not None:
-            yield from _reproducer_lines(again)
+        if second is not None:
+            yield from _reproducer_lines(second)
     if judgement.numerics:
         figures = judgement.numerics
         expected = judgement.expected.get("mean")
@@ -92,14 +93,19 @@ def lines(judgement: Judgement, report: Report) -> Iterator[str]:
         yield f"shortcut  {shortcut}"
 
 
-def _reproducer_lines(again: Reproducer) -> Iterator[str]:
-    yield f"          expected {printable(again.expected, 120)!r}, received {printable(again.got, 120)!r}"
-    if not again.attempts:
+def _reproducer_lines(reproducer: Reproducer) -> Iterator[str]:
+    yield (
+        f"          expected {printable(reproducer.expected, 120)!r}, received {printable(reproducer.got, 120)!r}"
+    )
+    if not reproducer.attempts:
         yield "          it did not show again in the requests that were sent to reproduce it"
-    elif again.beside:
-        yield f"          shown again after {again.attempts} requests, beside {len(again.beside)} others (--json)"
+    elif reproducer.beside:
+        yield (
+            f"          shown again after {reproducer.attempts} requests, "
+            f"beside {len(reproducer.beside)} others (--json)"
+        )
     else:
-        yield f"          shown again by request {again.attempts} of the same kind, sent alone"
+        yield f"          shown again by request {reproducer.attempts} of the same kind, sent alone"
 
 
 def verdict_line(judgement: Judgement) -> str:
@@ -119,8 +125,8 @@ def to_html(judgement: Judgement, report: Report, *, url: str, key: str) -> str:
         lstrip_blocks=True,
     )
     findings: list[tuple[Finding, Reproducer | None, str]] = [
-        (finding, again, "" if again is None else again.curl(url, key))
-        for finding, again in zip(judgement.findings, judgement.reproducers, strict=True)
+        (finding, second, "" if second is None else second.curl(url, key))
+        for finding, second in zip(judgement.findings, judgement.reproducers, strict=True)
     ]
     return environment.get_template(PAGE).render(
         judgement=judgement, report=report.as_dict(), findings=findings, classes=CLASSES

@@ -53,21 +53,21 @@ def reproducer(
     faults = [fault for fault in finding.faults if fault.answer is not None or fault.kind == "refused"]
     if not faults:
         return None
-    fault = next((each for each in faults if each.schedule == "alone"), faults[0])
+    fault = next((fault for fault in faults if fault.schedule == "alone"), faults[0])
     question = fault.question
     partner = questions.get(question.partner)
     before = [partner] if partner is not None else []
     for attempt in range(1, ALONE + 1):
-        for each in ask_alone(client, [*before, question]):
-            if each.question is question and _is_wrong(judge, each, fault):
-                beside = tuple(other.body for other in before)
-                return _made(client, judge, fault, attempts=attempt, before=beside)
-    near = next((each.before for each in asked if each.answer is fault.answer), ())
+        for item in ask_alone(client, [*before, question]):
+            if item.question is question and _is_wrong(judge, item, fault):
+                bodies = tuple(other.body for other in before)
+                return _made(client, judge, fault, attempts=attempt, before=bodies)
+    near = next((item.before for item in asked if item.answer is fault.answer), ())
     others = [questions[name] for name in near if name in questions][: at_once - 1]
     for attempt in range(1, CROWDS + 1):
         wave = [*others, *[question] * at_once]
-        for each in ask_crowd(client, wave, at_once=at_once, seed=attempt):
-            if each.question is question and _is_wrong(judge, each, fault):
+        for item in ask_crowd(client, wave, at_once=at_once, seed=attempt):
+            if item.question is question and _is_wrong(judge, item, fault):
                 return _made(
                     client, judge, fault, attempts=attempt * at_once, before=tuple(o.body for o in others)
                 )
@@ -79,7 +79,7 @@ def _is_wrong(judge: AnswerJudge, asked: Asked, fault: AnswerFault) -> bool:
         return fault.kind == "refused"
     if fault.kind == "changed sample":
         return fault.answer is not None and asked.answer.text == fault.answer.text
-    return any(each.kind == fault.kind for each in judge.faults(asked.question, asked.answer, asked.schedule))
+    return any(item.kind == fault.kind for item in judge.faults(asked.question, asked.answer, asked.schedule))
 
 
 def _made(
@@ -97,7 +97,7 @@ def _made(
     got = fault.answer.text if fault.answer is not None else fault.detail
     path = "/v1/chat/completions" if question.messages else "/v1/completions"
     body = client.body_of(question.body)
-    return Reproducer(body, expected, got, attempts, tuple(client.body_of(each) for each in before), path)
+    return Reproducer(body, expected, got, attempts, tuple(client.body_of(item) for item in before), path)
 
 
 def _curl(url: str, body: Mapping[str, Any], key: str) -> str:

@@ -25,18 +25,18 @@ def distribution_fault(oracle: Oracle, asked: Sequence[Asked]) -> str:
     Kolmogorov-Smirnov test.
     """
     places, chance = [], random.Random(7)
-    for each in asked:
-        token = _first_token(each.answer)
+    for item in asked:
+        token = _first_token(item.answer)
         if token is None:
             continue
-        row = np.exp(oracle.rows(each.question.prompt, len(each.question.prompt) - 1)[0])
+        row = np.exp(oracle.rows(item.question.prompt, len(item.question.prompt) - 1)[0])
         above = float(row[row > row[token]].sum())
         places.append(above + chance.random() * float(row[token]))
     if len(places) < LEAST_SAMPLES:
         return ""
     places.sort()
     count = len(places)
-    distance = max(max((at + 1) / count - value, value - at / count) for at, value in enumerate(places))
+    distance = max(max((index + 1) / count - value, value - index / count) for index, value in enumerate(places))
     probability = kolmogorov(distance * math.sqrt(count))
     if probability >= SIGNIFICANCE:
         return ""
@@ -63,25 +63,25 @@ def seed_faults(asked: Sequence[Asked]) -> Iterator[AnswerFault]:
     """
     alone: dict[str, str] = {}
     prompts: dict[tuple[int, ...], dict[str, str]] = {}
-    for each in asked:
-        if each.question.kind in ("sampled", "nucleus") and each.answer is not None and each.schedule == "alone":
-            alone.setdefault(each.question.id, each.answer.text)
-            prompts.setdefault(each.question.prompt, {})[each.question.id] = each.answer.text
+    for item in asked:
+        if item.question.kind in ("sampled", "nucleus") and item.answer is not None and item.schedule == "alone":
+            alone.setdefault(item.question.id, item.answer.text)
+            prompts.setdefault(item.question.prompt, {})[item.question.id] = item.answer.text
     repeated = [
-        each
-        for each in asked
-        if each.question.kind == "sampled" and each.answer is not None and each.question.id in alone
+        item
+        for item in asked
+        if item.question.kind == "sampled" and item.answer is not None and item.question.id in alone
     ]
-    repeated = [each for each in repeated if each.schedule != "alone"]
+    repeated = [item for item in repeated if item.schedule != "alone"]
     changed = [
-        each for each in repeated if each.answer is not None and each.answer.text != alone[each.question.id]
+        item for item in repeated if item.answer is not None and item.answer.text != alone[item.question.id]
     ]
-    swapped = [(each, owner) for each in changed if (owner := _owner(each, prompts, alone))]
-    for each, owner in swapped:
-        yield _fault(each, f"with seed {each.question.body['seed']} the answer is that of {owner}'s seed")
+    swapped = [(item, owner) for item in changed if (owner := _owner(item, prompts, alone))]
+    for item, owner in swapped:
+        yield _fault(item, f"with seed {item.question.body['seed']} the answer is that of {owner}'s seed")
     if not swapped and len(changed) > RARELY * len(repeated):
         detail = f"{len(changed)} of {len(repeated)} repeated requests with a seed gave another answer"
-        yield from (_fault(each, detail) for each in changed)
+        yield from (_fault(item, detail) for item in changed)
 
 
 def _owner(asked: Asked, prompts: Mapping[tuple[int, ...], Mapping[str, str]], alone: Mapping[str, str]) -> str:

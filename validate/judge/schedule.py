@@ -54,14 +54,14 @@ def ask_crowd(
     chance = random.Random(seed)
     order = list(questions)
     chance.shuffle(order)
-    streamed = [each for each in order if each.kind in ("tokens", "stream", "chat")]
+    streamed = [item for item in order if item.kind in ("tokens", "stream", "chat")]
     cancelled = set(chance.sample(range(len(order)), int(CANCELLED * len(order)))) if streamed else set()
 
     def one(number: int) -> Asked:
         if number in cancelled:
             _leave(client, chance_of[number])
         near = order[max(0, number - at_once) : number + at_once]
-        asked = _ask(client, order[number], "crowd", tuple(each.id for each in near if each is not order[number]))
+        asked = _ask(client, order[number], "crowd", tuple(item.id for item in near if item is not order[number]))
         advance(1)
         return asked
 

@@ -112,7 +112,7 @@ class Explainer:
     def _mistakes(self, question: Question) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         prompt, tokenizer = question.prompt, self.oracle.tokenizer
         if question.messages:
-            without = [each for each in question.messages if each["role"] != "system"]
+            without = [message for message in question.messages if message["role"] != "system"]
             yield "template", "the answer is the one without the system message", self.oracle.chat_tokens(without)
             plain = question.messages[-1]["content"]
             yield "template", "the answer is the one to the message without a template", self.oracle.encode(plain)
@@ -131,10 +131,10 @@ class Explainer:
                 yield "tokenizer", "the answer is the one without the beginning-of-text token", prompt[1:]
             yield "tokenizer", "the answer is the one with a further beginning-of-text token", (bos, *prompt)
         for edge in EDGES:
-            for at in (edge - 1, edge, edge + 1):
-                if 0 < at < len(prompt) - 1:
-                    sentence = f"the answer is the one to the prompt without token {at}, at the edge of {edge}"
-                    yield "position", sentence, (*prompt[:at], *prompt[at + 1 :])
+            for index in (edge - 1, edge, edge + 1):
+                if 0 < index < len(prompt) - 1:
+                    sentence = f"the answer is the one to the prompt without token {index}, at the edge of {edge}"
+                    yield "position", sentence, (*prompt[:index], *prompt[index + 1 :])
 
 
 def findings_of(
@@ -153,23 +153,23 @@ def findings_of(
     samples.
     """
     explained, unexplained = _explained(Explainer(oracle, questions), faults)
-    tried = sum(len(each.faults) for each in explained) + len([f for f in unexplained if f.kind == "token"])
-    causes = [each for each in explained if len(each.faults) >= max(2, LEAST_SHARE * min(tried, EXPLAINED))]
-    causes.sort(key=lambda each: -len(each.faults))
+    tried = sum(len(item.faults) for item in explained) + len([f for f in unexplained if f.kind == "token"])
+    causes = [item for item in explained if len(item.faults) >= max(2, LEAST_SHARE * min(tried, EXPLAINED))]
+    causes.sort(key=lambda cause: -len(cause.faults))
     direct = _direct(faults)
-    if distribution and not any(each.kind == "sampler" for each in direct):
+    if distribution and not any(item.kind == "sampler" for item in direct):
         direct.append(Finding("sampler", distribution))
     order = list(CLASSES)
-    direct.sort(key=lambda each: order.index(each.kind))
-    others = [each for each in explained if each not in causes]
+    direct.sort(key=lambda item: order.index(item.kind))
+    others = [item for item in explained if item not in causes]
     findings = [*causes, *direct]
     if unexplained:
-        place = _place(asked, unexplained, numerics)
-        if findings and place.kind in ("nondeterminism", "numerics", "KV reuse"):
-            findings[0].evidence += place.evidence
-            findings[0].faults += place.faults
+        location = _place(asked, unexplained, numerics)
+        if findings and location.kind in ("nondeterminism", "numerics", "KV reuse"):
+            findings[0].evidence += location.evidence
+            findings[0].faults += location.faults
         else:
-            findings.append(place)
+            findings.append(location)
     return _merged([*findings, *others]) or _mean_numerics(numerics, mean_limit)
 
 
@@ -191,8 +191,8 @@ def _explained(explainer: Explainer, faults: Sequence[AnswerFault]) -> tuple[lis
     findings = []
     for kind, same in sentences.items():
         ordered = sorted(same.items(), key=lambda item: -len(item[1]))
-        finding = Finding(kind, ordered[0][0], faults=[fault for _, each in ordered for fault in each])
-        finding.evidence = [f"{sentence}: {_where(each)}" for sentence, each in ordered[:4]]
+        finding = Finding(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
+        finding.evidence = [f"{sentence}: {_where(item)}" for sentence, item in ordered[:4]]
         findings.append(finding)
     return findings, left
 
@@ -209,8 +209,8 @@ def _direct(faults: Sequence[AnswerFault]) -> list[Finding]:
     findings = []
     for kind, summaries in groups.items():
         ordered = sorted(summaries.items(), key=lambda item: -len(item[1]))
-        finding = Finding(kind, ordered[0][0], faults=[fault for _, each in ordered for fault in each])
-        finding.evidence = [f"{summary}: {_where(each)}" for summary, each in ordered]
+        finding = Finding(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
+        finding.evidence = [f"{summary}: {_where(item)}" for summary, item in ordered]
         finding.evidence += list(dict.fromkeys(fault.detail for fault in finding.faults))[:3]
         findings.append(finding)
     return findings
@@ -248,10 +248,10 @@ def _class_by_place(
     asked: Sequence[Asked], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
 ) -> tuple[str, str]:
     wrong = {id(fault.answer) for fault in faults}
-    greedy = [each for each in asked if each.answer and each.question.kind not in ("sampled", "nucleus")]
+    greedy = [item for item in asked if item.answer and item.question.kind not in ("sampled", "nucleus")]
     groups: dict[str, list[bool]] = defaultdict(list)
-    for each in greedy:
-        groups[each.question.kind].append(id(each.answer) in wrong)
+    for item in greedy:
+        groups[item.question.kind].append(id(item.answer) in wrong)
     wrong_kinds = {kind for kind, answers in groups.items() if any(answers)}
     if wrong_kinds == {"chat"} and len(groups) > 1:
         return "template", "only conversations are answered wrongly"
@@ -265,7 +265,7 @@ def _class_by_place(
         return "position", f"late positions differ {growth:.0f} times as much as early ones"
     if all(fault.schedule == "crowd" for fault in faults):
         return "KV reuse", "answers are right alone and wrong beside other requests"
-    right_too = {each.question.id for each in greedy if id(each.answer) not in wrong}
+    right_too = {item.question.id for item in greedy if id(item.answer) not in wrong}
     unstable = [fault for fault in faults if fault.question.id in right_too]
     if len(unstable) > len(faults) // 2:
         return "nondeterminism", "the same requests are answered rightly at other times"
@@ -278,7 +278,7 @@ def _first_wrong_length(greedy: Sequence[Asked], wrong: set[int]) -> int | None:
     """Return the prompt length from which on answers are wrong, or None if short ones are wrong as well, or too
     few are short to tell.
     """
-    lengths = sorted((len(each.question.prompt), id(each.answer) in wrong) for each in greedy)
+    lengths = sorted((len(item.question.prompt), id(item.answer) in wrong) for item in greedy)
     first = next((length for length, is_wrong in lengths if is_wrong), None)
     if first is None:
         return None
@@ -292,22 +292,22 @@ def _first_wrong_length(greedy: Sequence[Asked], wrong: set[int]) -> int | None:
 
 def _growth(numerics: Sequence[NumericSample]) -> float | None:
     """Return how much the divergence grows from early to late positions, or None if it does not grow markedly."""
-    ordered = sorted(numerics, key=lambda each: each.position)
+    ordered = sorted(numerics, key=lambda numeric: numeric.position)
     quarter = len(ordered) // 4
     if quarter < 8:
         return None
-    early = median(each.kl for each in ordered[:quarter]) + 1e-9
-    late = median(each.kl for each in ordered[-quarter:])
+    early = median(item.kl for item in ordered[:quarter]) + 1e-9
+    late = median(item.kl for item in ordered[-quarter:])
     return late / early if late / early > GROWTH and late > 1e-3 else None
 
 
 def _mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[Finding]:
     if not numerics:
         return []
-    mean = fmean(each.kl for each in numerics)
+    mean = fmean(numeric.kl for numeric in numerics)
     if mean <= mean_limit:
         return []
-    worst = max(numerics, key=lambda each: each.kl)
+    worst = max(numerics, key=lambda numeric: numeric.kl)
     growth = _growth(numerics)
     summary = f"mean KL divergence {mean:.3g} nats over {len(numerics)} positions, limit {mean_limit:.3g}"
     evidence = [f"worst at position {worst.position}: {worst.kl:.3g} nats"]
@@ -320,7 +320,7 @@ def numeric_summary(numerics: Sequence[NumericSample]) -> dict[str, float]:
     """Return mean, median, 99th percentile and largest divergence, in nats."""
     if not numerics:
         return {}
-    values = np.array([each.kl for each in numerics])
+    values = np.array([numeric.kl for numeric in numerics])
     return {
         "positions": float(len(values)),
         "mean": float(values.mean()),

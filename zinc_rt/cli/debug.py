@@ -75,8 +75,8 @@ def _body(arguments: argparse.Namespace) -> int:
     entries = read_suppressions(arguments.suppress)
     image = read_image(arguments.code, arch=arguments.arch, flags=shlex.split(arguments.cflags))
     if arguments.list:
-        for each in image.kernels.values():
-            terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
+        for item in image.kernels.values():
+            terminal.show(f"{item.name}  wave{item.wave}", *[f"  {argument}" for argument in item.shown])
         return 0
     kernel = choose_kernel(image, arguments.kernel)
     values = parsed_arguments(arguments.arg)

@@ -107,7 +107,9 @@ class DebugShell(cmd.Cmd):
         raise UsageError(f"no command {word}{suggest_word(word, names)}", next="help lists the commands")
 
     def completedefault(self, text: str, *_: Any) -> list[str]:
-        return [each for each in (*self.session.prepared.buffers, "lds", "exec", "vcc") if each.startswith(text)]
+        return [
+            buffer for buffer in (*self.session.prepared.buffers, "lds", "exec", "vcc") if buffer.startswith(text)
+        ]
 
     # --- output
 
@@ -196,7 +198,7 @@ class DebugShell(cmd.Cmd):
             more["wave"] = int(match["wave"])
         if match["group"]:
             x, y, z = (*map(int, match["group"].split(",")), 0, 0)[:3]
-            if not all(each < size for each, size in zip((x, y, z), session.launch.launch.groups, strict=True)):
+            if not all(item < size for item, size in zip((x, y, z), session.launch.launch.groups, strict=True)):
                 sizes = " x ".join(map(str, session.launch.launch.groups))
                 raise UsageError(f"group {match['group']}: the launch has {sizes} workgroups")
             more["group"] = (x, y, z)
@@ -268,11 +270,11 @@ class DebugShell(cmd.Cmd):
             self.show_stop(self.session.stop)
             return
         waves = list(self.session.stop.wave.waves())
-        records = [wave_record(self.session, each) for each in waves]
+        records = [wave_record(self.session, wave) for wave in waves]
         lines = []
-        for each, record in zip(waves, records, strict=True):
-            at = f"pc {record['pc']:#x}  {record['line']}" if record["pc"] is not None else ""
-            lines.append(f"wave {each.number:2d}  {each.progress:20s}  {at}".rstrip())
+        for wave, record in zip(waves, records, strict=True):
+            index = f"pc {record['pc']:#x}  {record['line']}" if record["pc"] is not None else ""
+            lines.append(f"wave {wave.number:2d}  {wave.progress:20s}  {index}".rstrip())
         self.show(lines, {"record": "waves", "waves": records})
 
     def do_wave(self, argument: str) -> None:
@@ -308,7 +310,7 @@ class DebugShell(cmd.Cmd):
         """findings: the findings so far, at stops and at the end of the launch."""
         _nothing("findings", argument)
         wave = self.session.prepared.kernel.wave
-        lines = [line for each in self.session.findings for line in finding_lines(each, wave)]
+        lines = [line for finding in self.session.findings for line in finding_lines(finding, wave)]
         self.show(lines or ["no findings so far"])
 
     def do_quit(self, argument: str) -> bool:

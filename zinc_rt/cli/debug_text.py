@@ -33,8 +33,8 @@ def stop_lines(session: DebugSession, stop: DebugStop) -> Iterator[str]:
         pc = change.pc
         by = f", by {place(session, pc)}" if pc is not None else ""
         yield f"{change.watch} was {change.before}, is {change.now}{by}"
-    for each in stop.findings:
-        yield from finding_lines(each, wave_size)
+    for finding in stop.findings:
+        yield from finding_lines(finding, wave_size)
     if stop.wave is not None:
         yield from where_lines(session, stop.wave)
 
@@ -97,7 +97,7 @@ def register_lines(session: DebugSession) -> Iterator[str]:
     for name in ("exec", "vcc", "scc", "m0"):
         yield from value_lines(reader.read(name))
     scalars = [reader.read(f"s{index}") for index in range(106)]
-    texts = [f"{each.name} = {each.text(0)}" for each in scalars if each.defined[0]]
+    texts = [f"{scalar.name} = {scalar.text(0)}" for scalar in scalars if scalar.defined[0]]
     for start in range(0, len(texts), 4):
         yield "  ".join(f"{text:18s}" for text in texts[start : start + 4]).rstrip()
     written = []
@@ -111,7 +111,7 @@ def register_lines(session: DebugSession) -> Iterator[str]:
 def stop_record(session: DebugSession, stop: DebugStop) -> dict[str, Any]:
     """Return a stop for JSON. After the end of the launch there is no wave."""
     record: dict[str, Any] = {"record": "stop", "reason": stop.reason, "step": stop.step}
-    record["findings"] = [asdict(each) for each in stop.findings]
+    record["findings"] = [asdict(finding) for finding in stop.findings]
     if stop.change is not None:
         record["change"] = asdict(stop.change)
     if stop.wave is not None:

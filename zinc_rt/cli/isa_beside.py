@@ -25,7 +25,7 @@ def compare_reports(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    whole = start_report(Report("isa"), arguments)
+    report = start_report(Report("isa"), arguments)
     rows = []
     sets = _sets(arguments.beside)
     for name in _names(arguments.files, list(sets.values())):
@@ -33,13 +33,13 @@ def compare_reports(arguments: argparse.Namespace) -> int:
             if name in kernels.names():
                 built = _report_of(kernels, name)
                 rows.append([name, title, *_figures(built)])
-                whole.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(built)))
+                report.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(built)))
     terminal.show(Table(["kernel", "set", *(Column(item, right=True) for item in _HEAD)], rows), out=out)
     terminal.show(
         "\nloop: instructions of the innermost loop that loads most; its bytes are of all lanes", out=out
     )
     terminal.show(f"PASS  {len(rows)} kernels of sets {' and '.join(sets)}", out=out)
-    return finish_report(whole, arguments)
+    return finish_report(report, arguments)
 
 
 def _sets(beside: str) -> dict[str, BinaryKernelSet]:

@@ -60,7 +60,7 @@ def _report(arguments: argparse.Namespace) -> int:
         return compare_reports(arguments)
     check_writable(report=arguments.json)
     out = output_stream(arguments)
-    whole = start_report(Report("isa"), arguments)
+    report = start_report(Report("isa"), arguments)
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []
     for kernel in read_kernels(arguments):
@@ -71,7 +71,7 @@ def _report(arguments: argparse.Namespace) -> int:
         measure = asdict(built) | {"vopd_rate": built.vopd_rate}
         for row, loop in zip(measure["loops"], built.loops, strict=True):
             row["bytes_per_instruction"] = loop.bytes_per_instruction
-        whole.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
+        report.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
     if not rows:
         raise InputError(
             "these files contain no kernel", next="use a code object with symbols, or pass bare code with --hex"
@@ -83,7 +83,7 @@ def _report(arguments: argparse.Namespace) -> int:
         head = ["inner loop", "code", "depth", "instr.", *sizes, *_PENDING, *_COLUMNS]
         terminal.show("", Table(_figures(head), loops), out=out)
     terminal.show(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", out=out)
-    return finish_report(whole, arguments)
+    return finish_report(report, arguments)
 
 
 def _figures(names: Sequence[str]) -> list[Column]:

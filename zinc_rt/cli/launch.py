@@ -226,8 +226,8 @@ def _body(arguments: argparse.Namespace) -> int:
     entries = read_suppressions(arguments.suppress)
     image = read_image(arguments.code, arch=arguments.arch, flags=shlex.split(arguments.cflags))
     if arguments.list:
-        for each in image.kernels.values():
-            terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
+        for item in image.kernels.values():
+            terminal.show(f"{item.name}  wave{item.wave}", *[f"  {argument}" for argument in item.shown])
         return 0
     kernel = choose_kernel(image, arguments.kernel)
     values = parsed_arguments(arguments.arg)
@@ -266,7 +266,7 @@ def _body(arguments: argparse.Namespace) -> int:
     findings = apply_suppressions(done.findings, entries)
     verdict = _Verdict(plain_name(kernel.name), done, findings, compared, stopped, arguments.strict)
     result = _result(verdict, arguments.ulps)
-    result.cause = "\n".join(line for each in findings.left for line in finding_lines(each, kernel.wave))
+    result.cause = "\n".join(line for item in findings.left for line in finding_lines(item, kernel.wave))
     result.repro = arguments.line
     report.results.append(result)
     _show(verdict, image.lines_missing, kernel.wave, out, verbose=arguments.verbose)
@@ -290,7 +290,7 @@ class _Verdict:
 
     @property
     def mismatches(self) -> list[ExpectedOutput]:
-        return [each for each in self.compared if each.mismatches]
+        return [item for item in self.compared if item.mismatches]
 
     @property
     def unused(self) -> tuple[Suppression, ...]:
@@ -304,24 +304,27 @@ class _Verdict:
         return [
             *([self.stopped] if self.stopped else []),
             *[f"{count} x {rule}" for rule, count in times_of_rules(self.sorted.left).items()],
-            *[f"{each.name}: {each.mismatches} of {each.count} differ" for each in self.mismatches],
-            *[f"unused suppression: {each}" for each in self.unused],
+            *[
+                f"{mismatch.name}: {mismatch.mismatches} of {mismatch.count} differ"
+                for mismatch in self.mismatches
+            ],
+            *[f"unused suppression: {item}" for item in self.unused],
         ]
 
 
 def _result(verdict: _Verdict, ulps: int) -> Result:
     from zinc_rt.cli.report import Result
 
-    done, findings = verdict.done, verdict.sorted
+    result, findings = verdict.done, verdict.sorted
     measure = {
-        "findings": [asdict(each) for each in findings.left],
-        "remarks": [asdict(each) for each in done.remarks],
-        "suppressed": [{**asdict(each), "reason": entry.reason} for each, entry in findings.suppressed],
-        "unused_suppressions": [asdict(each) for each in findings.unused],
-        "outputs": {key: _summary(array) for key, array in done.outputs.items()},
-        "expected": [asdict(each) for each in verdict.compared],
-        "seconds": list(done.seconds),
-        "executed": None if done.executed is None else asdict(done.executed),
+        "findings": [asdict(item) for item in findings.left],
+        "remarks": [asdict(remark) for remark in result.remarks],
+        "suppressed": [{**asdict(item), "reason": entry.reason} for item, entry in findings.suppressed],
+        "unused_suppressions": [asdict(item) for item in findings.unused],
+        "outputs": {key: _summary(array) for key, array in result.outputs.items()},
+        "expected": [asdict(item) for item in verdict.compared],
+        "seconds": list(result.seconds),
+        "executed": None if result.executed is None else asdict(result.executed),
     }
     reason = "; ".join(verdict.reasons)
     status: Status = "fail" if reason else "pass"
@@ -338,7 +341,7 @@ def _summary(array: object) -> dict[str, object]:
     numbers = wide[np.isfinite(wide)] if is_float(array.dtype) else wide
     return {
         "type": f"{array.dtype}{list(array.shape)}",
-        "first": [str(each) for each in array.reshape(-1)[:4]],
+        "first": [str(item) for item in array.reshape(-1)[:4]],
         "least": str(numbers.min()) if numbers.size else "",
         "most": str(numbers.max()) if numbers.size else "",
         "not_finite": int(array.size - numbers.size),
@@ -348,21 +351,21 @@ def _summary(array: object) -> dict[str, object]:
 def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verbose: bool) -> None:
     from zinc_rt.launching.located import remark_line
 
-    done, findings = verdict.done, verdict.sorted
+    result, findings = verdict.done, verdict.sorted
     rows = []
-    for key, array in done.outputs.items():
-        each = _summary(array)
-        first = ", ".join(each["first"])  # type: ignore[arg-type]
-        rows.append((key, each["type"], first, each["least"], each["most"], each["not_finite"]))
+    for key, array in result.outputs.items():
+        summary = _summary(array)
+        first = ", ".join(summary["first"])  # type: ignore[arg-type]
+        rows.append((key, summary["type"], first, summary["least"], summary["most"], summary["not_finite"]))
     if rows:
         terminal.show(Table(("output", "type", "first", "least", "most", "not finite"), rows), out=out)
     show_findings(findings.left, wave, out, verbose=verbose)
     if findings.left and lines_missing:
         terminal.show(lines_missing, out=out)
     if verbose:
-        show_findings(done.remarks, wave, out, verbose=verbose, remark=True)
-    elif done.remarks:
-        terminal.show(remark_line(done.remarks), out=out)
+        show_findings(result.remarks, wave, out, verbose=verbose, remark=True)
+    elif result.remarks:
+        terminal.show(remark_line(result.remarks), out=out)
     if findings.suppressed:
         terminal.show(f"suppressed: {len(findings.suppressed)}; --json lists them with their reasons", out=out)
     for entry in findings.unused:
@@ -373,22 +376,22 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
             f"; first at {list(line.first)}: {line.got}, expected {line.wanted}" if line.first is not None else ""
         )
         terminal.show(f"{line.name}: {line.mismatches} of {line.count} differ{ulps}{where}", out=out)
-    if done.executed is not None:
-        terminal.show(*done.executed.lines, out=out)
-    if len(done.seconds) > 1:
-        ordered = sorted(done.seconds[1:])
+    if result.executed is not None:
+        terminal.show(*result.executed.lines, out=out)
+    if len(result.seconds) > 1:
+        ordered = sorted(result.seconds[1:])
         middle = ordered[len(ordered) // 2]
         terminal.show(
             f"time: {middle * 1e6:.1f} us in the middle of {len(ordered)}, {ordered[0] * 1e6:.1f} to "
-            f"{ordered[-1] * 1e6:.1f}, doorbell to fence; the first took {done.seconds[0] * 1e3:.1f} ms",
+            f"{ordered[-1] * 1e6:.1f}, doorbell to fence; the first took {result.seconds[0] * 1e3:.1f} ms",
             out=out,
         )
     if verdict.stopped:
         terminal.show(f"FAIL  {verdict.stopped}", out=out)
         return
-    simulated = " on a SIMULATED device: says nothing about hardware" if done.device["simulated"] else ""
+    simulated = " on a SIMULATED device: says nothing about hardware" if result.device["simulated"] else ""
     mark = "FAIL" if verdict.reasons else "PASS"
-    terminal.show(f"{mark}  {verdict.kernel} on {done.device['arch']}{simulated}", out=out)
+    terminal.show(f"{mark}  {verdict.kernel} on {result.device['arch']}{simulated}", out=out)
 
 
 def show_findings(
@@ -399,14 +402,15 @@ def show_findings(
 
     if table_writer() is not None and findings:
         rows = [
-            ("remark" if remark else "error" if each.error else "finding", each.rule, each.tool, each.line,
-             plain_name(each.kernel), each.count, each.access or each.detail or each.first)
-            for each in findings
+            ("remark" if remark else "error" if finding.error else "finding", finding.rule, finding.tool,
+             finding.line, plain_name(finding.kernel), finding.count,
+             finding.access or finding.detail or finding.first)
+            for finding in findings
         ]  # fmt: skip
         terminal.show(Table(("kind", "rule", "tool", "line", "kernel", "times", "what"), rows), out=out)
         return
-    for each in findings:
-        for line in finding_lines(each, wave, verbose=verbose):
+    for finding in findings:
+        for line in finding_lines(finding, wave, verbose=verbose):
             terminal.show(f"remark: {line}" if remark and not line.startswith(" ") else line, out=out)
 
 

@@ -102,13 +102,13 @@ def _body(arguments: argparse.Namespace) -> int:
         output = sys.stderr if arguments.json == "-" else None
         code = _run(wrapped, options.environment(dict(os.environ)), output)
         reported = read_reports(Path(folder))
-    found = apply_suppressions(reported.findings, entries)
-    _show(arguments, reported, found, code)
-    _fill(report, arguments, reported, found, code)
+    result = apply_suppressions(reported.findings, entries)
+    _show(arguments, reported, result, code)
+    _fill(report, arguments, reported, result, code)
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
     status = finish_report(report, arguments)
-    only_findings = found.left and not (code or (arguments.strict and found.unused))
+    only_findings = result.left and not (code or (arguments.strict and result.unused))
     return code or (arguments.error_exitcode if only_findings else status)
 
 
@@ -137,7 +137,7 @@ def _reasons(arguments: argparse.Namespace, reported: SanitizeReport, found: Sup
     if code:
         reasons.append(f"{arguments.wrapped[0]} ended with exit code {code}")
     if arguments.strict:
-        reasons += [f"unused suppression: {each}" for each in found.unused]
+        reasons += [f"unused suppression: {item}" for item in found.unused]
     return reasons
 
 
@@ -172,15 +172,15 @@ def _fill(
     measure = {
         "exit_code": code,
         "launches": reported.launches,
-        "findings": [asdict(each) for each in found.left],
-        "remarks": [asdict(each) for each in reported.remarks],
-        "suppressed": [{**asdict(each), "reason": entry.reason} for each, entry in found.suppressed],
-        "unused_suppressions": [asdict(each) for each in found.unused],
+        "findings": [asdict(item) for item in found.left],
+        "remarks": [asdict(remark) for remark in reported.remarks],
+        "suppressed": [{**asdict(item), "reason": entry.reason} for item, entry in found.suppressed],
+        "unused_suppressions": [asdict(item) for item in found.unused],
     }
     status: Status = "fail" if reasons else "pass" if reported.launches else "skip"
     reason = "; ".join(reasons) or ("" if reported.launches else "no Triton kernel was launched")
     result = Result(shlex.join(arguments.wrapped), "sanitize", status, reason=reason, measure=measure)
-    result.cause = "\n".join(line for each in found.left for line in finding_lines(each, WAVE))
+    result.cause = "\n".join(line for item in found.left for line in finding_lines(item, WAVE))
     result.repro = arguments.line
     report.results.append(result)
 

@@ -181,8 +181,10 @@ def bounds(dispatches: list[DispatchCounts], device: DeviceRow) -> StepBounds:
     """Return the bounds of a step of these dispatches."""
     clock_hz = device.compute_units * device.clock_mhz * 1e6
     flops = sum(
-        each.vector_flops / device.ops_a_clock["f32"]
-        + sum(ops / device.ops_a_clock[kind] for kind, ops in each.matrix_ops.items())
-        for each in dispatches
+        dispatch.vector_flops / device.ops_a_clock["f32"]
+        + sum(ops / device.ops_a_clock[kind] for kind, ops in dispatch.matrix_ops.items())
+        for dispatch in dispatches
     )
-    return StepBounds(sum(each.moved_bytes for each in dispatches) / (device.memory_gbps * 1e9), flops / clock_hz)
+    return StepBounds(
+        sum(dispatch.moved_bytes for dispatch in dispatches) / (device.memory_gbps * 1e9), flops / clock_hz
+    )

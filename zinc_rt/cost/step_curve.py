@@ -26,9 +26,9 @@ class StepCurve:
             tokens = -(-tokens // self.tile) * self.tile
         if tokens >= self.tokens[-1]:
             return self.microseconds[-1] * tokens / self.tokens[-1]
-        at = bisect_left(self.tokens, tokens)
-        if at == 0 or self.tokens[at] == tokens:
-            return self.microseconds[at]
-        left, right = self.tokens[at - 1], self.tokens[at]
+        index = bisect_left(self.tokens, tokens)
+        if index == 0 or self.tokens[index] == tokens:
+            return self.microseconds[index]
+        left, right = self.tokens[index - 1], self.tokens[index]
         part = (tokens - left) / (right - left)
-        return self.microseconds[at - 1] * (1 - part) + self.microseconds[at] * part
+        return self.microseconds[index - 1] * (1 - part) + self.microseconds[index] * part

@@ -164,9 +164,9 @@ class PageCopier:
     def copy(self, copies: Sequence[PageCopy]) -> None:
         """Perform the copies in order, before the next submission."""
         for group in sorted({item.group for item in copies}):
-            here = [item for item in copies if item.group == group]
-            source = np.concatenate([self._rows(item.source, item.tokens) for item in here])
-            target = np.concatenate([self._rows(item.target, item.tokens) for item in here])
+            items = [item for item in copies if item.group == group]
+            source = np.concatenate([self._rows(item.source, item.tokens) for item in items])
+            target = np.concatenate([self._rows(item.target, item.tokens) for item in items])
             for start in range(0, len(source), ROWS):
                 self._replay(group, source[start : start + ROWS], target[start : start + ROWS])
 

@@ -177,7 +177,7 @@ class _Search:
 
     def _begin(self, *places: int) -> None:
         """Mark these offsets as starts of blocks."""
-        self.todo += [place for place in places if place not in self.starts]
+        self.todo += [location for location in places if location not in self.starts]
         self.starts.update(places)
 
     def _branch(self, pc: int, to: int) -> None:
@@ -200,8 +200,8 @@ class _Search:
         if not operands or (destination := _sgpr(operands[0])) == _NO_SGPR:
             return
         value = self._address_made(instruction, following, addresses)
-        for at in range(operands[0].width):
-            addresses.pop(destination + at, None)
+        for index in range(operands[0].width):
+            addresses.pop(destination + index, None)
         if value is not None:
             addresses[destination] = value
 
@@ -228,7 +228,7 @@ class _Search:
     def _call_anywhere(self) -> bool:
         """Make every address that the code forms a possible call target. Return False if none is new."""
         places = sorted(
-            place for place in self.formed - self.starts if place % 4 == 0 and self._at(place) is not None
+            start for start in self.formed - self.starts if start % 4 == 0 and self._at(start) is not None
         )
         self.indirect.update(places)
         self._begin(*places)
@@ -252,10 +252,10 @@ class _Search:
         flow = instruction.row.flow
         if self.running and flow in _BY_REGISTER:
             return indirect
-        found = [branch_target(pc, instruction)] if flow in _BY_OFFSET else []
+        result = [branch_target(pc, instruction)] if flow in _BY_OFFSET else []
         if flow in ("conditional", "barrier") or (flow in _COMES_BACK and not self.running):
-            found.append(pc + instruction.size_bytes)
-        return tuple(dict.fromkeys(found))
+            result.append(pc + instruction.size_bytes)
+        return tuple(dict.fromkeys(result))
 
 
 def _sgpr(operand: Operand) -> int:
@@ -276,16 +276,16 @@ def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]
 
 def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
     """Return the starts of the predecessors of each block."""
-    found: dict[int, list[int]] = {pc: [] for pc in blocks}
+    result: dict[int, list[int]] = {pc: [] for pc in blocks}
     for pc, block in blocks.items():
         for successor in block.successors:
-            found[successor].append(pc)
-    return found
+            result[successor].append(pc)
+    return result
 
 
 def order(flow: Flow) -> list[int]:
     """Return the reachable blocks in reverse postorder: predecessors first, except along loop back edges."""
-    found: list[int] = []
+    result: list[int] = []
     stack: list[tuple[int, Sequence[int]]] = [(flow.entry, flow.blocks[flow.entry].successors)]
     seen = {flow.entry}
     while stack:
@@ -296,5 +296,5 @@ def order(flow: Flow) -> list[int]:
                 seen.add(rest[0])
                 stack.append((rest[0], flow.blocks[rest[0]].successors))
         else:
-            found.append(pc)
-    return found[::-1]
+            result.append(pc)
+    return result[::-1]

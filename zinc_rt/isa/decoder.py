@@ -51,33 +51,33 @@ _BY_TOP_BITS: dict[int, dict[int, Decode]] = {
 }
 
 
-def decode(code: bytes, at: int, target: Target) -> Instruction | None:
-    """Decode the instruction at byte offset `at`. Return None if LLVM would not decode it either. Never raises."""
-    if at + 4 > len(code):
+def decode(code: bytes, index: int, target: Target) -> Instruction | None:
+    """Decode the instruction at byte `index`. Return None if LLVM would not decode it either. Never raises."""
+    if index + 4 > len(code):
         return None
-    word = int.from_bytes(code[at : at + 4], "little")
+    word = int.from_bytes(code[index : index + 4], "little")
     if not word:  # erased memory
         return Instruction(_ILLEGAL, (), (), (0,))
     top = word >> 26
     if top < 32:
         prefix = word >> 25
         encoding = "VOPC" if prefix == 0x3E else "VOP1" if prefix == 0x3F else "VOP2"
-        return vector.decode_short(encoding, word, code, at, target)
+        return vector.decode_short(encoding, word, code, index, target)
     if top < 48:
         prefix = word >> 23
         if prefix >= 0x17D:
             encoding = "SOP1" if prefix == 0x17D else "SOPC" if prefix == 0x17E else "SOPP"
         else:
             encoding = "SOPK" if word >> 28 == 0xB else "SOP2"
-        return scalar.decode(encoding, word, code, at, target)
+        return scalar.decode(encoding, word, code, index, target)
     if top == 0x35:
-        return vector.decode_long(word, code, at, target)
+        return vector.decode_long(word, code, index, target)
     if word >> 24 == 0xCC:
-        return packed.decode(word, code, at, target)
+        return packed.decode(word, code, index, target)
     if top == 0x32:
-        return vopd.decode(word, code, at, target)
-    found = _BY_TOP_BITS[target.generation].get(top)
-    return None if found is None else found(word, code, at, target)
+        return vopd.decode(word, code, index, target)
+    result = _BY_TOP_BITS[target.generation].get(top)
+    return None if result is None else result(word, code, index, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ class CodeItem:
 
 def decode_stream(code: bytes, target: Target) -> Iterator[CodeItem]:
     """Decode a stream of instructions. After bytes that do not decode, continue with the next dword."""
-    at = 0
-    while at < len(code):
-        instruction = decode(code, at, target)
-        size_bytes = instruction.size_bytes if instruction is not None else min(4, len(code) - at)
-        yield CodeItem(at, size_bytes, instruction)
-        at += size_bytes
+    index = 0
+    while index < len(code):
+        instruction = decode(code, index, target)
+        size_bytes = instruction.size_bytes if instruction is not None else min(4, len(code) - index)
+        yield CodeItem(index, size_bytes, instruction)
+        index += size_bytes

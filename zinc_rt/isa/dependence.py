@@ -65,24 +65,24 @@ def dependent_memory(
     places = _Places(use, buffers)
     steps = {start: _steps(block, flow, places) for start, block in flow.blocks.items()}
     graph = _Graph(flow, steps, set(use.executed))
-    found: dict[str, set[str]] = {name: set() for name in buffers}
+    result: dict[str, set[str]] = {name: set() for name in buffers}
     for instruction in instructions:
         memory = _Search(instruction, steps, graph, places).memory()
         for name, bits in places.of_buffers.items():
             if memory & bits:
-                found[name].add(instruction)
-    return {name: frozenset(names) for name, names in found.items()}
+                result[name].add(instruction)
+    return {name: frozenset(names) for name, names in result.items()}
 
 
 class _Places:
     """Buffers as bits."""
 
     def __init__(self, use: MemoryUse, buffers: Mapping[str, tuple[int, int]]) -> None:
-        known = sorted({*buffers.values(), *(each for ranges in use.ranges.values() for each in ranges)})
+        known = sorted({*buffers.values(), *(item for ranges in use.ranges.values() for item in ranges)})
         self._known = known
         self.every = (1 << _BUFFERS + len(known)) - 1
         self._of_pc = {pc: self._bits(ranges) for pc, ranges in use.ranges.items()}
-        self.of_buffers = {name: self._bits([place]) for name, place in buffers.items()}
+        self.of_buffers = {name: self._bits([location]) for name, location in buffers.items()}
 
     def _bits(self, ranges: Collection[tuple[int, int]]) -> int:
         overlapping = (
@@ -128,9 +128,9 @@ def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _St
     if row.pipe in ("vmem", "smem", "lds") and not name.startswith(_NO_MEMORY):
         is_store, is_atomic = "store" in name, "atomic" in name or row.unit == "atomic"
         is_atomic |= row.pipe == "lds" and not is_store and "load" not in name
-        place = places.of(pc, name)
-        sources = 0 if is_store else place
-        targets = place if is_store or is_atomic else 0
+        location = places.of(pc, name)
+        sources = 0 if is_store else location
+        targets = location if is_store or is_atomic else 0
     return _Step(
         instruction,
         reads, writes, sources, targets, partly,
@@ -164,19 +164,19 @@ class _Graph:
         """Return the post-dominators of each block as a set of bits, 0 if it cannot reach an end."""
         index = {start: number for number, start in enumerate(self._order)}
         every = (1 << len(index)) - 1
-        found = dict.fromkeys(self._order, every)
+        result = dict.fromkeys(self._order, every)
         changed = True
         while changed:
             changed = False
             for start in reversed(self._order):
-                after = [found[each] for each in self.flow.blocks[start].successors]
+                after = [result[successor] for successor in self.flow.blocks[start].successors]
                 common = every if after else 0
-                for each in after:
-                    common &= each
+                for item in after:
+                    common &= item
                 common |= 1 << index[start]
-                changed |= common != found[start]
-                found[start] = common
-        return {start: 0 if bits == every and len(index) > 1 else bits for start, bits in found.items()}
+                changed |= common != result[start]
+                result[start] = common
+        return {start: 0 if bits == every and len(index) > 1 else bits for start, bits in result.items()}
 
     def region(self, start: int) -> frozenset[int]:
         """Return the blocks that run or not depending on the branch at the end of this one: those on a path from
@@ -184,52 +184,52 @@ class _Graph:
         if start not in self._regions:
             inside: set[int] = set()
             todo = list(self.flow.blocks[start].successors)
-            index = {each: number for number, each in enumerate(self._order)}
+            index = {item: number for number, item in enumerate(self._order)}
             always = self._end[start] & ~(1 << index[start])
             while todo:
-                at = todo.pop()
-                if at not in inside and not always >> index[at] & 1:
-                    inside.add(at)
-                    todo += self.flow.blocks[at].successors
+                position = todo.pop()
+                if position not in inside and not always >> index[position] & 1:
+                    inside.add(position)
+                    todo += self.flow.blocks[position].successors
             self._regions[start] = frozenset(inside)
         return self._regions[start]
 
     def unexecuted_from(self, start: int) -> set[int]:
         """Return the blocks that did not run and that a wave reaches if the branch at the end of `start` goes the
         other way, up to those that did run."""
-        found: set[int] = set()
+        result: set[int] = set()
         todo = list(self.flow.blocks[start].successors)
         while todo:
-            at = todo.pop()
-            if at not in found and at not in self.executed:
-                found.add(at)
-                todo += self.flow.blocks[at].successors
-        return found
+            index = todo.pop()
+            if index not in result and index not in self.executed:
+                result.add(index)
+                todo += self.flow.blocks[index].successors
+        return result
 
     def _restores(self) -> set[tuple[int, int]]:
         """Return the (block, index) of each `s_or exec, exec, X` that makes EXEC equal to X: X is a copy of EXEC
         from before it lost lanes."""
         states: dict[int, LaneMasks | None] = dict.fromkeys(self._order)
         states[self.flow.entry] = LaneMasks(self.flow.target.mask_width)
-        todo, found = [self.flow.entry], set()
+        todo, result = [self.flow.entry], set()
         while todo:
             start = todo.pop()
             state = states[start]
             assert state is not None
             state = state.copy()
             for index, step in enumerate(self._steps[start]):
-                place = (start, index)
+                location = (start, index)
                 if state.step(step.instruction, step.writes):
-                    found.add(place)
+                    result.add(location)
                 else:
-                    found.discard(place)
-            for each in self.flow.blocks[start].successors:
-                before = states[each]
+                    result.discard(location)
+            for successor in self.flow.blocks[start].successors:
+                before = states[successor]
                 after = state.copy() if before is None else before.common(state)
                 if before is None or after != before:
-                    states[each] = after
-                    todo.append(each)
-        return found
+                    states[successor] = after
+                    todo.append(successor)
+        return result
 
 
 @dataclass
@@ -260,9 +260,9 @@ class _Search:
             while todo:
                 start = todo.pop()
                 after = self._block(start)
-                for each in flow.blocks[start].successors:
-                    if each in self._live and self._joins(each, after):
-                        todo.append(each)
+                for successor in flow.blocks[start].successors:
+                    if successor in self._live and self._joins(successor, after):
+                        todo.append(successor)
             if before == (self._memory, len(self._decided), len(self._live)):
                 return self._memory
 
@@ -317,7 +317,7 @@ class _Search:
         lanes = state.enabled | (state.disabled if step.others else 0)
         reads = step.reads
         if restores:
-            reads = union(registers(each) for each in step.instruction.operands[1:] if not is_exec(each))
+            reads = union(registers(operand) for operand in step.instruction.operands[1:] if not is_exec(operand))
         return bool(reads & lanes or self._reached(step.sources, state, decided, executed) & self._memory)
 
     def _reached(self, places: int | None, state: _State, decided: bool, executed: bool) -> int:

@@ -26,8 +26,8 @@ def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[Co
     """
     for item in decode_stream(code, target):
         words = " ".join(
-            f"{int.from_bytes(code[at : min(at + 4, item.at + item.size_bytes)], 'little'):08x}"
-            for at in range(item.at, item.at + item.size_bytes, 4)
+            f"{int.from_bytes(code[index : min(index + 4, item.at + item.size_bytes)], 'little'):08x}"
+            for index in range(item.at, item.at + item.size_bytes, 4)
         )
         text = INVALID if item.instruction is None else item.instruction.text
         yield item, f"0x{address + item.at:08x}  {words:<{_WORDS_SHOWN}}  {text}"

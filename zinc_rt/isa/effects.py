@@ -103,31 +103,31 @@ def name(register: int) -> str:
 
 def names(registers: int) -> str:
     """Format a set of registers, `s[2:3], v7`: in ascending order, with consecutive SGPRs or VGPRs as ranges."""
-    found: list[str] = []
-    at = 0
-    while registers >> at:
-        if not registers >> at & 1:
-            at += 1
+    result: list[str] = []
+    index = 0
+    while registers >> index:
+        if not registers >> index & 1:
+            index += 1
             continue
-        end = at
-        while registers >> end + 1 & 1 and (at >= VGPR or end + 1 < VCC):
+        end = index
+        while registers >> end + 1 & 1 and (index >= VGPR or end + 1 < VCC):
             end += 1
-        if end > at:
-            found.append(f"{name(at)[0]}[{name(at)[1:]}:{name(end)[1:]}]")
+        if end > index:
+            result.append(f"{name(index)[0]}[{name(index)[1:]}:{name(end)[1:]}]")
         else:
-            found.append(name(at))
-        at = end + 1
-    return ", ".join(found)
+            result.append(name(index))
+        index = end + 1
+    return ", ".join(result)
 
 
 def half_names(halves: int) -> str:
     """Format a set of halves: v7 is both halves of a register, v7.h its upper one."""
     lower, upper = halves & VGPRS, halves >> UPPER - VGPR & VGPRS
-    found = [names(halves & ~VGPRS & (1 << UPPER) - 1 | lower & upper)]
+    result = [names(halves & ~VGPRS & (1 << UPPER) - 1 | lower & upper)]
     for register in range(VGPR, (lower ^ upper).bit_length()):
         if (lower ^ upper) >> register & 1:
-            found.append(f"{name(register)}.{'l' if lower >> register & 1 else 'h'}")
-    return ", ".join(filter(None, found))
+            result.append(f"{name(register)}.{'l' if lower >> register & 1 else 'h'}")
+    return ", ".join(filter(None, result))
 
 
 _RETURNS = 1  # of the temporal hint of gfx12's atomics
@@ -178,16 +178,16 @@ def _selected(instruction: Instruction, operands: list[int]) -> list[int]:
     op_sel_hi is set, and op_sel selects it.
     """
     row, (low, high) = instruction.row, instruction.words[:2]
-    found = [operands[0] if row.name not in _MIXED else _of_half(operands[0] & VGPRS, _MIXED[row.name])]
-    for at, used in enumerate(operands[1:]):
-        first = low >> 11 + at & 1
-        second = low >> 14 & 1 if at == 2 else high >> 27 + at & 1
+    result = [operands[0] if row.name not in _MIXED else _of_half(operands[0] & VGPRS, _MIXED[row.name])]
+    for index, used in enumerate(operands[1:]):
+        first = low >> 11 + index & 1
+        second = low >> 14 & 1 if index == 2 else high >> 27 + index & 1
         if "mix" in row.flags:
             half = first if second else None
         else:
-            half = first if first == second and not (at == 2 and "dot2" in row.name) else None
-        found.append(used if half is None or not used & VGPRS else _of_half(used & VGPRS, half))
-    return found
+            half = first if first == second and not (index == 2 and "dot2" in row.name) else None
+        result.append(used if half is None or not used & VGPRS else _of_half(used & VGPRS, half))
+    return result
 
 
 def written_operands(instruction: Instruction) -> int:

@@ -69,12 +69,12 @@ def section_contents(data: bytes, source: str) -> dict[str, bytes]:
 def symbol_values(data: bytes, source: str) -> list[tuple[str, str, int]]:
     """Return (section, name, value) of every named symbol that is defined in a section, ordered by value."""
     _, headers, names = _headers(data, source)
-    found = {
+    result = {
         (value, _text(names, headers[index][0]), text)
         for index, value, text, _ in _symbols(data, headers, source)
         if index < len(headers)
     }
-    return [(section, text, value) for value, section, text in sorted(found)]
+    return [(section, text, value) for value, section, text in sorted(result)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +95,18 @@ _WAVE32 = 1 << 10  # of the kernel code properties
 def descriptors(data: bytes, source: str) -> dict[str, Descriptor]:
     """Return the kernel descriptors by kernel name. Raise InputError as read_elf does."""
     _, headers, _ = _headers(data, source)
-    found = {}
+    result = {}
     for index, value, text, _ in _symbols(data, headers, source):
         if not text.endswith(".kd") or index >= len(headers):
             continue
-        content, at = _content(data, headers[index], source), value - headers[index][3]
-        if not 0 <= at <= len(content) - _DESCRIPTOR.size:
+        content, position = _content(data, headers[index], source), value - headers[index][3]
+        if not 0 <= position <= len(content) - _DESCRIPTOR.size:
             raise InputError(f"{source}: {text} is outside its section")
-        lds_bytes, scratch_bytes, _, _, _, one, two, properties = _DESCRIPTOR.unpack_from(content, at)
+        lds_bytes, scratch_bytes, _, _, _, one, two, properties = _DESCRIPTOR.unpack_from(content, position)
         wave = 32 if properties & _WAVE32 else 64
         vgprs = ((one & 63) + 1) * (8 if wave == 32 else 4)
-        found[text.removesuffix(".kd")] = Descriptor(vgprs, wave, two >> 1 & 31, lds_bytes, scratch_bytes)
-    return found
+        result[text.removesuffix(".kd")] = Descriptor(vgprs, wave, two >> 1 & 31, lds_bytes, scratch_bytes)
+    return result
 
 
 def _headers(data: bytes, source: str) -> tuple[int, list[tuple[int, ...]], bytes]:
@@ -124,26 +124,26 @@ def _headers(data: bytes, source: str) -> tuple[int, list[tuple[int, ...]], byte
 
 
 def _content(data: bytes, header: tuple[int, ...], source: str) -> bytes:
-    at, size_bytes = header[4], header[5]
-    if at + size_bytes > len(data):
-        raise InputError(f"{source}: a section reaches {at + size_bytes - len(data)} bytes beyond the end")
-    return data[at : at + size_bytes]
+    index, size_bytes = header[4], header[5]
+    if index + size_bytes > len(data):
+        raise InputError(f"{source}: a section reaches {index + size_bytes - len(data)} bytes beyond the end")
+    return data[index : index + size_bytes]
 
 
 def _symbols(data: bytes, headers: list[tuple[int, ...]], source: str) -> set[tuple[int, int, str, int]]:
     """Return section index, value, name and type of each named symbol."""
-    found = set()
+    result = set()
     for header in headers:
         if header[1] not in (_SYMTAB, _DYNSYM) or header[6] >= len(headers):
             continue
         table, names = _content(data, header, source), _content(data, headers[header[6]], source)
-        for at in range(0, len(table) - _SYMBOL.size + 1, _SYMBOL.size):
-            name, info, _, section, value, _ = _SYMBOL.unpack_from(table, at)
+        for index in range(0, len(table) - _SYMBOL.size + 1, _SYMBOL.size):
+            name, info, _, section, value, _ = _SYMBOL.unpack_from(table, index)
             if text := _text(names, name):
-                found.add((section, value, text, info & 15))
-    return found
+                result.add((section, value, text, info & 15))
+    return result
 
 
-def _text(names: bytes, at: int) -> str:
-    end = names.find(b"\0", at)
-    return names[at : end if end >= 0 else len(names)].decode("utf-8", "replace")
+def _text(names: bytes, index: int) -> str:
+    end = names.find(b"\0", index)
+    return names[index : end if end >= 0 else len(names)].decode("utf-8", "replace")

@@ -28,12 +28,12 @@ def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> 
     A `loop` is repeated. LOADCNT counts down in order: a wait for n completes all but the last n loads.
     """
     pending: list[int] = []
-    most = most_bytes = 0
+    maximum = most_bytes = 0
     for instruction in tuple(code) * (_TURNS if loop else 1):
         if instruction.row.unit == "load":
             pending.append(instruction.row.access_bytes * wave)
         for counter, remain in waits(instruction):
             if counter == LOAD:
                 pending = pending[max(0, len(pending) - remain) :]
-        most, most_bytes = max(most, len(pending)), max(most_bytes, sum(pending))
-    return PendingLoads(most, most_bytes)
+        maximum, most_bytes = max(maximum, len(pending)), max(most_bytes, sum(pending))
+    return PendingLoads(maximum, most_bytes)

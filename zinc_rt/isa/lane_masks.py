@@ -24,13 +24,13 @@ class LaneMasks:
 
     def common(self, other: LaneMasks) -> LaneMasks:
         """Return what holds in both."""
-        both = {key: each & other.above[key] for key, each in self.above.items() if key in other.above}
-        return LaneMasks(self.width, {key: each for key, each in both.items() if each})
+        both = {key: item & other.above[key] for key, item in self.above.items() if key in other.above}
+        return LaneMasks(self.width, {key: item for key, item in both.items() if item})
 
     def step(self, instruction: Instruction, writes: int) -> bool:
         """Advance over an instruction that writes these registers. Return whether it is `s_or exec, exec, X` where
         X has every lane of EXEC, so that EXEC becomes X."""
-        written = [each for each in range(SCC) if writes >> each & 1]
+        written = [index for index in range(SCC) if writes >> index & 1]
         if not written:
             return False
         name, operands = instruction.row.name, instruction.operands
@@ -58,16 +58,16 @@ class LaneMasks:
         return restores
 
     def _write(self, written: set[int], results: dict[int, frozenset[int]], equal: tuple[int, int] | None) -> None:
-        gone = written | {each - 1 for each in written} if self.width > 1 else written
-        before = {key: each for key, each in self.above.items() if key not in gone}
+        gone = written | {item - 1 for item in written} if self.width > 1 else written
+        before = {key: item for key, item in self.above.items() if key not in gone}
         if equal is not None:  # masks below the one become masks below its copy
             copy, of = equal
-            below = [key for key, each in before.items() if of in each] + ([of] if of not in gone else [])
-        self.above = {key: each - gone for key, each in {**before, **results}.items()}
+            below = [key for key, item in before.items() if of in item] + ([of] if of not in gone else [])
+        self.above = {key: item - gone for key, item in {**before, **results}.items()}
         if equal is not None:
             for key in below:
                 self.above[key] = self.above.get(key, _NOTHING) | {copy}
-        self.above = {key: each - {key} for key, each in self.above.items() if each - {key}}
+        self.above = {key: item - {key} for key, item in self.above.items() if item - {key}}
 
     def _above(self, mask: int) -> frozenset[int]:
         return self.above.get(mask, _NOTHING) | {mask}
@@ -79,7 +79,7 @@ class LaneMasks:
         return self._above(first) if first >= 0 and operand.width == self.width else _NOTHING
 
     def _result(self, name: str, sources: tuple[Operand, ...]) -> frozenset[int]:
-        masks = [self._of(each) for each in sources]
+        masks = [self._of(source) for source in sources]
         if name.startswith(("s_mov_b", "s_and_not1_b")):
             return masks[0]
         if name.startswith("s_and_b"):
@@ -103,11 +103,11 @@ def restored_from(instruction: Instruction) -> int | None:
     operands = instruction.operands
     if not instruction.row.name.startswith("s_or_b") or not is_exec(operands[0]):
         return None
-    rest = [_first(each) for each in operands[1:] if not is_exec(each)]
+    rest = [_first(operand) for operand in operands[1:] if not is_exec(operand)]
     return rest[0] if len(rest) == 1 and rest[0] >= 0 else None
 
 
 def _first(operand: Operand) -> int:
     """Return the first scalar register of an operand, -1 if it is none."""
-    found = registers(operand) & (bit(SCC) - 1)
-    return (found & -found).bit_length() - 1
+    result = registers(operand) & (bit(SCC) - 1)
+    return (result & -result).bit_length() - 1

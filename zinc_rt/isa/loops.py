@@ -23,18 +23,18 @@ class Loop:
 def loops(flow: Flow) -> list[Loop]:
     """Return all loops by the pc of their head, outer loops first."""
     rank = {pc: index for index, pc in enumerate(order(flow))}
-    found: list[Loop] = []
-    _collect(flow, rank, frozenset(rank), 1, found)
-    return sorted(found, key=lambda loop: (loop.head, loop.depth))
+    loops: list[Loop] = []
+    _collect(flow, rank, frozenset(rank), 1, loops)
+    return sorted(loops, key=lambda loop: (loop.head, loop.depth))
 
 
-def _collect(flow: Flow, rank: dict[int, int], within: frozenset[int], depth: int, found: list[Loop]) -> bool:
+def _collect(flow: Flow, rank: dict[int, int], within: frozenset[int], depth: int, loops: list[Loop]) -> bool:
     any_found = False
     for blocks in _cycles(flow, within):
         any_found = True
         head = min(blocks, key=rank.__getitem__)
-        has_inner = _collect(flow, rank, blocks - {head}, depth + 1, found)
-        found.append(Loop(head, blocks, depth, not has_inner))
+        has_inner = _collect(flow, rank, blocks - {head}, depth + 1, loops)
+        loops.append(Loop(head, blocks, depth, not has_inner))
     return any_found
 
 
@@ -44,7 +44,7 @@ def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
     low: dict[int, int] = {}
     stack: list[int] = []
     on_stack: set[int] = set()
-    found: list[frozenset[int]] = []
+    result: list[frozenset[int]] = []
     for root in within:
         if root in index:
             continue
@@ -65,7 +65,7 @@ def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
                         part.add(stack.pop())
                     on_stack -= part
                     if len(part) > 1 or pc in _inside(flow, pc, within):
-                        found.append(frozenset(part))
+                        result.append(frozenset(part))
             elif successor not in index:
                 index[successor] = low[successor] = len(index)
                 stack.append(successor)
@@ -73,7 +73,7 @@ def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
                 work.append((successor, iter(_inside(flow, successor, within))))
             elif successor in on_stack:
                 low[pc] = min(low[pc], index[successor])
-    return found
+    return result
 
 
 def _inside(flow: Flow, pc: int, within: Collection[int]) -> list[int]:

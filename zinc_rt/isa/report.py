@@ -100,8 +100,8 @@ def report(
     reachable = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
     used = 0
     for instruction in reachable:
-        found = effects(instruction, target)
-        used |= found.reads | found.writes
+        result = effects(instruction, target)
+        used |= result.reads | result.writes
     vgprs_used, sgprs_used = (used >> VGPR).bit_length(), (used & SGPRS).bit_length()
     waves = waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
     if lds_bytes and threads:
@@ -124,7 +124,7 @@ def report(
         instructions=len(reachable),
         mix=_mix(reachable),
         loops=inner,
-        in_flight=max(pending, key=lambda each: each.bytes),
+        in_flight=max(pending, key=lambda item: item.bytes),
     )
 
 

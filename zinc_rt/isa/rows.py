@@ -126,7 +126,7 @@ class InstructionRow:
     def destinations(self) -> int:
         """Return the number of leading operands that are results."""
         kinds = [kind for kind in self.operands if kind != "no"]
-        sources = (at for at, kind in enumerate(kinds) if not _is_destination(kind))
+        sources = (index for index, kind in enumerate(kinds) if not _is_destination(kind))
         return next(sources, len(kinds))
 
     @cached_property
@@ -168,21 +168,23 @@ def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> M
     if _ONLY.get(encoding, generation) != generation:
         return {}
     if encoding in _SHORT:
-        found: Iterator[InstructionRow] = (
+        instruction_rows: Iterator[InstructionRow] = (
             _short(row, halves)
             for row in _with_cmpx(encoding, _written(table, encoding, isa))
             if halves or "real" not in row.flags
         )
     elif encoding == "VOP3":
-        found = (_long(row, halves) for row in _in_vop3(table, isa) if halves or "real" not in row.flags)
+        instruction_rows = (
+            _long(row, halves) for row in _in_vop3(table, isa) if halves or "real" not in row.flags
+        )
     elif encoding == "DS":
-        found = _with_returning(_written(table, encoding, isa))
+        instruction_rows = _with_returning(_written(table, encoding, isa))
     elif encoding in SEGMENTS:
-        found = _of_segments(encoding, _written(table, "VMEM", isa))
+        instruction_rows = _of_segments(encoding, _written(table, "VMEM", isa))
     else:
-        found = _written(table, encoding, isa)
+        instruction_rows = _written(table, encoding, isa)
     by_opcode: dict[int, InstructionRow] = {}
-    for row in found:
+    for row in instruction_rows:
         if (other := by_opcode.setdefault(row.opcode, row)) is not row:
             raise ValueError(f"{row.mnemonic} and {other.mnemonic} have the opcode {row.opcode:#x} of {encoding}")
     return by_opcode
@@ -195,8 +197,8 @@ def _written(table: str, encoding: str, isa: float) -> Iterator[InstructionRow]:
         opcode = fields[0 if isa == 12 else 1] if fields else "-"
         if opcode != "-" and (isa == 11.5 or opcode[-1] != "+"):
             operands = () if fields[3] == "-" else tuple(fields[3].split(","))
-            for at, mnemonic in enumerate(_mnemonics(fields[2])):
-                yield _row(encoding, int(opcode.rstrip("+"), 16) + at, mnemonic, operands, fields[4:])
+            for index, mnemonic in enumerate(_mnemonics(fields[2])):
+                yield _row(encoding, int(opcode.rstrip("+"), 16) + index, mnemonic, operands, fields[4:])
 
 
 def _mnemonics(text: str) -> list[str]:
@@ -207,28 +209,28 @@ def _mnemonics(text: str) -> list[str]:
 
 
 def _row(encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], words: list[str]) -> InstructionRow:
-    found: dict[str, list[str]] = {sign: [] for sign in "<>%@#~!"}
+    result: dict[str, list[str]] = {sign: [] for sign in "<>%@#~!"}
     flags = []
     for word in words:
-        if word[0] in found:
-            found[word[0]].append(word[1:])
+        if word[0] in result:
+            result[word[0]].append(word[1:])
         else:
             flags.append(word)
     common = ENCODINGS.get(encoding, _VMEM)
-    counter = next(iter(found["#"]), common.counter)
+    counter = next(iter(result["#"]), common.counter)
     return InstructionRow(
         encoding,
         opcode,
         mnemonic,
         operands,
         tuple(flags),
-        unit=next(iter(found["%"]), common.unit or flags[0]),
-        reads=(*common.reads, *found["<"]),
-        writes=(*common.writes, *found[">"]),
-        flow=next(iter(found["@"]), ""),
+        unit=next(iter(result["%"]), common.unit or flags[0]),
+        reads=(*common.reads, *result["<"]),
+        writes=(*common.writes, *result[">"]),
+        flow=next(iter(result["@"]), ""),
         counter="" if counter == "none" else counter,
-        waits=tuple(word for words in found["~"] for word in words.split("+")),
-        limits=tuple(found["!"]),
+        waits=tuple(word for words in result["~"] for word in words.split("+")),
+        limits=tuple(result["!"]),
     )
 
 
@@ -250,13 +252,13 @@ HALVES = frozenset(("h1", "hf", "hi", "hy"))  # 16-bit operands, before either r
 _HALF_BITS = {"VOP1": "s1001", "VOPC": "s110y", "v_cmpx": "s1100"}
 
 
-def _with_cmpx(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+def _with_cmpx(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
     """Add the v_cmpx derived from each compare, which writes EXEC instead of a mask, unless it has an explicit
     row."""
     if encoding != "VOPC":
-        yield from found
+        yield from instruction_rows
         return
-    written = {row.opcode: row for row in found}
+    written = {row.opcode: row for row in instruction_rows}
     for row in written.values():
         executes = row.mnemonic.startswith("v_cmpx")
         yield replace(row, writes=(*row.writes, "exec")) if executes else row
@@ -322,8 +324,8 @@ def _half_flags(row: InstructionRow, halves: bool) -> InstructionRow:
 # --- memory: atomics that return, and one row for all segments
 
 
-def _with_returning(found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
-    for row in found:
+def _with_returning(instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+    for row in instruction_rows:
         opcode = next((flag.removeprefix("rtn") for flag in row.flags if flag.startswith("rtn")), "")
         yield row
         if opcode:
@@ -345,8 +347,8 @@ SEGMENTS = {
 _ONLY = {"VBUFFER": 12, "MUBUF": 11, "MTBUF": 11}  # the encodings of buffers, by generation
 
 
-def _of_segments(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
-    for row in found:
+def _of_segments(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+    for row in instruction_rows:
         letters, _, name = row.mnemonic.partition(":")
         for letter, prefix in SEGMENTS[encoding].items():
             if letter in letters:

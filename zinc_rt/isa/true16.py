@@ -22,10 +22,10 @@ def is_read(target: Target) -> bool:
     return target.true16 is not None or target.has_halves
 
 
-def needs_halves(code: bytes, at: int, instruction: Instruction | None, target: Target) -> bool:
-    """Return whether an instruction names an upper half. It was decoded at `at` with whole registers."""
+def needs_halves(code: bytes, index: int, instruction: Instruction | None, target: Target) -> bool:
+    """Return whether an instruction names an upper half. It was decoded at `index` with whole registers."""
     if instruction is None:
-        return at >= 0 and decode(code, at, target.with_true16("real")) is not None
+        return index >= 0 and decode(code, index, target.with_true16("real")) is not None
     flags = instruction.row.flags
     if "halves" not in flags:
         return False

@@ -90,14 +90,14 @@ class WaveCounter:
         state.put(TTMP + 8, wave << 25)
         state.registers[VGPR] = np.arange(32, dtype=np.int64) + 32 * wave
         runs: dict[int, int] = dict.fromkeys(self._flow.blocks, 0)
-        at: int | None = self._entry
-        while at is not None and at in runs:
-            runs[at] += 1
-            if runs[at] > MOST_RUNS:
+        index: int | None = self._entry
+        while index is not None and index in runs:
+            runs[index] += 1
+            if runs[index] > MOST_RUNS:
                 raise UnsupportedError(
-                    f"a wave executes the block at {at:#x} more than {MOST_RUNS} times",
+                    f"a wave executes the block at {index:#x} more than {MOST_RUNS} times",
                 )
-            at = self._run(at, state)
+            index = self._run(index, state)
         return self._total(runs, state.unknown)
 
     def _run(self, start: int, state: _State) -> int | None:
@@ -117,8 +117,8 @@ class WaveCounter:
     def _steps(self) -> dict[int, tuple[list[_Step], tuple[int, Instruction] | None]]:
         steps = {}
         for start, block in self._flow.blocks.items():
-            written = ((each, effects(each, self._target).writes) for _, each in block.instructions)
-            needed = [(each, _registers(writes)) for each, writes in written if writes & self._needed]
+            written = ((item, effects(item, self._target).writes) for _, item in block.instructions)
+            needed = [(item, _registers(writes)) for item, writes in written if writes & self._needed]
             last = block.instructions[-1] if block.instructions else None
             branch = last if last is not None and last[1].row.flow in ("branch", "conditional") else None
             steps[start] = needed, branch
@@ -127,20 +127,20 @@ class WaveCounter:
     @cached_property
     def _weights(self) -> dict[int, _Weight]:
         return {
-            start: weight_of([each for _, each in block.instructions], self._target)
+            start: weight_of([item for _, item in block.instructions], self._target)
             for start, block in self._flow.blocks.items()
         }
 
     def _registers_of_branches(self) -> int:
         """Return every register that a branch may depend on."""
-        instructions = [each for _, each in self._flow.instructions()]
-        sets = [effects(each, self._target) for each in instructions]
+        instructions = [item for _, item in self._flow.instructions()]
+        sets = [effects(instruction, self._target) for instruction in instructions]
         needed = union(
-            each.reads for each, one in zip(sets, instructions, strict=True) if one.row.flow == "conditional"
+            item.reads for item, one in zip(sets, instructions, strict=True) if one.row.flow == "conditional"
         )
-        computed = [each for each, one in zip(sets, instructions, strict=True) if _has_rule(one)]
+        computed = [item for item, one in zip(sets, instructions, strict=True) if _has_rule(one)]
         while True:
-            more = needed | union(each.reads for each in computed if each.writes & needed)
+            more = needed | union(item.reads for item in computed if item.writes & needed)
             if more == needed:
                 return needed
             needed = more
@@ -168,15 +168,15 @@ def weight_of(instructions: list[Instruction], target: Target) -> _Weight:
     matrix: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     flops = 0
-    for each in instructions:
-        unit = unit_of(each)
+    for instruction in instructions:
+        unit = unit_of(instruction)
         units[unit] += 1
-        moved[unit] += each.row.access_bytes * (1 if unit == "smem" else target.wave)
-        kind = matrix_kind(each)
+        moved[unit] += instruction.row.access_bytes * (1 if unit == "smem" else target.wave)
+        kind = matrix_kind(instruction)
         if kind:
             matrix[kind[0]] += kind[1]
         else:
-            flops += target.wave * sum(map(_flops, (each, each.second)))
+            flops += target.wave * sum(map(_flops, (instruction, instruction.second)))
     return _Weight(units, moved["load"] + moved["smem"], moved["store"], moved["lds"], flops, matrix)
 
 
@@ -282,8 +282,10 @@ def _scalar(instruction: Instruction, writes_scc: bool, state: _State) -> None:
     name, results = instruction.row.name, written_operands(instruction)
     width = 2 if name.endswith("64") else 1
     operands = instruction.operands if name.startswith("s_addk") else instruction.operands[results:]
-    widths = [1 if "bfm" in name or (at and name in ("s_lshl_b64", "s_lshr_b64")) else width for at in range(4)]
-    sources = [_read(each, state, size) for each, size in zip(operands, widths, strict=False)]
+    widths = [
+        1 if "bfm" in name or (index and name in ("s_lshl_b64", "s_lshr_b64")) else width for index in range(4)
+    ]
+    sources = [_read(item, state, size) for item, size in zip(operands, widths, strict=False)]
     if name == "s_and_saveexec_b32":
         saved = state.get(EXEC)
         known = saved is not None and sources[0] is not None
@@ -305,8 +307,8 @@ def _lanes(instruction: Instruction, written: tuple[int, ...], state: _State) ->
     name, active = instruction.row.name, state.registers.get(EXEC)
     compares = name.startswith("v_cmp")
     operands = instruction.operands[written_operands(instruction) :]
-    sources = [_lane_values(each, state) for each in operands]
-    if active is None or any(each is None for each in sources):
+    sources = [_lane_values(operand, state) for operand in operands]
+    if active is None or any(source is None for source in sources):
         for register in written:
             state.registers[register] = None
         return
@@ -320,8 +322,10 @@ def _lanes(instruction: Instruction, written: tuple[int, ...], state: _State) ->
         state.put(register, int(np.broadcast_to(result, 32)[first]))
     else:
         before = state.registers.get(register)
-        whole = np.broadcast_to(result & _WORD, 32)
-        state.registers[register] = whole if active == _WORD or before is None else np.where(lanes, whole, before)
+        instructions = np.broadcast_to(result & _WORD, 32)
+        state.registers[register] = (
+            instructions if active == _WORD or before is None else np.where(lanes, instructions, before)
+        )
 
 
 def _lane_values(operand: Operand, state: _State) -> Any:
@@ -351,7 +355,7 @@ _Rule = Callable[[list[_Value], _Value], tuple[_Value, _Value]]
 
 def _known(rule: Callable[..., tuple[int, int | None]]) -> _Rule:
     def apply(sources: list[_Value], scc: _Value) -> tuple[_Value, _Value]:
-        if any(each is None for each in sources):
+        if any(source is None for source in sources):
             return None, None
         return rule(*sources)
 
@@ -415,8 +419,8 @@ def _signed_difference(a: int, b: int) -> tuple[int, int]:
 
 def _field(value: int, control: int) -> tuple[int, int]:
     width = control >> 16 & 0x7F
-    found = value >> (control & 31) & ((1 << width) - 1)
-    return found, int(found != 0)
+    result = value >> (control & 31) & ((1 << width) - 1)
+    return result, int(result != 0)
 
 
 _RULES: dict[str, _Rule] = {

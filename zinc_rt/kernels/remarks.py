@@ -27,8 +27,8 @@ def without_remarks(
 ) -> tuple[tuple[_Finding, ...], tuple[_Finding, ...]]:
     """Return (findings, remarks) of code of this compiler, each in the given order."""
     listed = tuple(findings)
-    remarks = tuple(each for each in listed if is_remark(each.rule, compiler))
-    return tuple(each for each in listed if not is_remark(each.rule, compiler)), remarks
+    remarks = tuple(item for item in listed if is_remark(item.rule, compiler))
+    return tuple(item for item in listed if not is_remark(item.rule, compiler)), remarks
 
 
 def is_remark(rule: str, compiler: str) -> bool:

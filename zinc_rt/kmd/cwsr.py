@@ -50,14 +50,14 @@ def computed_sizes(generation: tuple[int, int, int], units: int, xccs: int = 1) 
     target = TARGETS.get(arch_name(generation))
     vgprs = (_VGPR,) if target is None else target.vgpr_bytes_per_cu
     sources = ("computed",) if len(vgprs) == 1 else ("computed, older Linux", "computed, newer Linux")
-    found = []
+    result = []
     for vgpr_bytes, source in zip(vgprs, sources, strict=True):
         stack = whole_pages_bytes(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
         if generation[0] == 10:
             stack = min(stack, 0x7000)
         save = stack + whole_pages_bytes(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
-        found.append(_with_debug(units, xccs, stack, save, source))
-    return tuple(found)
+        result.append(_with_debug(units, xccs, stack, save, source))
+    return tuple(result)
 
 
 def _with_debug(units: int, xccs: int, stack: int, save: int, source: str) -> CwsrSizes:

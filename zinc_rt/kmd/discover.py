@@ -70,12 +70,12 @@ def find_gpus(driver: Driver) -> GpuInventory:
         topology = read_topology(driver)
     except DriverError as error:
         notes.append(f"KFD topology: {error.why}")
-    notes += [f"KFD hides {each}" for each in topology.hidden]
+    notes += [f"KFD hides {item}" for item in topology.hidden]
     nodes = {node.render_path: node for node in topology.gpus}
-    found = {gpu.render_path: gpu for gpu in _render_nodes(driver, nodes)}
+    result = {gpu.render_path: gpu for gpu in _render_nodes(driver, nodes)}
     for path, node in nodes.items():
-        found.setdefault(path, Gpu(path, device_id=node.properties.get("device_id", 0), node=node))
-    return GpuInventory(tuple(found[path] for path in sorted(found, key=_minor)), tuple(notes))
+        result.setdefault(path, Gpu(path, device_id=node.properties.get("device_id", 0), node=node))
+    return GpuInventory(tuple(result[path] for path in sorted(result, key=_minor)), tuple(notes))
 
 
 def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
@@ -110,7 +110,7 @@ def check_user_queues(driver: Driver, gpu: Gpu) -> TierAnswer:
     try:
         node = RenderNode(driver, gpu.render_path)
         try:
-            found = userq_availability(driver, node)
+            result = userq_availability(driver, node)
             version = ".".join(map(str, node.version))
         finally:
             node.close()
@@ -118,13 +118,13 @@ def check_user_queues(driver: Driver, gpu: Gpu) -> TierAnswer:
         return _refusal(error)
     facts = {
         "drm": version,
-        "userq_ip_mask": found.facts.ip_mask,
-        "userq_num_slots": found.facts.slots,
-        "user_queue_parameter": found.facts.parameter,
-        "firmware": found.facts.firmware,
-        "generation": list(found.facts.generation),
+        "userq_ip_mask": result.facts.ip_mask,
+        "userq_num_slots": result.facts.slots,
+        "user_queue_parameter": result.facts.parameter,
+        "firmware": result.facts.firmware,
+        "generation": list(result.facts.generation),
     }
-    return TierAnswer(found.usable, found.why, found.next, facts)
+    return TierAnswer(result.usable, result.why, result.next, facts)
 
 
 def _render_nodes(driver: Driver, nodes: dict[str, TopologyNode]) -> list[Gpu]:
@@ -160,8 +160,8 @@ def _describe(node: TopologyNode) -> dict[str, Any]:
     }
     if node.generation >= (10, 1, 0):
         facts["save_area"] = [
-            {"bytes": each.buffer_bytes, "save_bytes": each.save_bytes, "source": each.source}
-            for each in cwsr_sizes(node)
+            {"bytes": cwsr_size.buffer_bytes, "save_bytes": cwsr_size.save_bytes, "source": cwsr_size.source}
+            for cwsr_size in cwsr_sizes(node)
         ]
     return facts
 

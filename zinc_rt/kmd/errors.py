@@ -230,8 +230,8 @@ def advice(call: str, number: int) -> Advice:
     for key in ((call, number), ("", number)):
         if key in _TABLE:
             return _TABLE[key]
-    why = os.strerror(number).lower() if number in errno.errorcode else "no known meaning"
-    return Advice(call, number, why, "`dmesg | grep -iE 'amdgpu|kfd'` may say more")
+    reason = os.strerror(number).lower() if number in errno.errorcode else "no known meaning"
+    return Advice(call, number, reason, "`dmesg | grep -iE 'amdgpu|kfd'` may say more")
 
 
 class DriverError(ZincError):

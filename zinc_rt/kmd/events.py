@@ -91,17 +91,17 @@ class KfdEvents:
                 raise ValueError("signal events need a page: open a GPU first")
             if not self._page_given:
                 request["event_page_offset"] = page.handle  # its handle, once; the header calls it an offset
-        made = self._file.ioctl(kfd.IOC_CREATE_EVENT, request, kind.name.lower())
+        ioctl = self._file.ioctl(kfd.IOC_CREATE_EVENT, request, kind.name.lower())
         if kind is EventKind.SIGNAL:
             self._page_given = True
-        event_id = made["event_id"]
+        event_id = ioctl["event_id"]
 
         def give_back() -> None:
             self._file.ioctl(kfd.IOC_DESTROY_EVENT, kfd.DESTROY_EVENT.new(event_id=event_id))
 
         held = self._file.ledger.hold("event", f"{kind.name.lower()} {event_id}", give_back)
-        slot = page.gpu_va + made["event_slot_index"] * SLOT_BYTES if page and kind is EventKind.SIGNAL else 0
-        return KfdEvent(kind, event_id, made["event_trigger_data"], slot, 1, held)
+        slot = page.gpu_va + ioctl["event_slot_index"] * SLOT_BYTES if page and kind is EventKind.SIGNAL else 0
+        return KfdEvent(kind, event_id, ioctl["event_trigger_data"], slot, 1, held)
 
     def set(self, event: KfdEvent) -> None:
         """Set an event from the CPU. It must be a SIGNAL event."""

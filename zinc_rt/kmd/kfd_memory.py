@@ -102,8 +102,8 @@ class KfdMemory:
         if buffer.placement is Placement.USERPTR:
             request["mmap_offset"] = buffer.host.address
         about = f"{buffer.name}, {buffer.size_bytes} bytes of {buffer.placement.value}"
-        made = self.file.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request, about)
-        buffer.handle = made["handle"]
+        ioctl = self.file.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request, about)
+        buffer.handle = ioctl["handle"]
 
         def give_back() -> None:
             if not kept_by_kfd():
@@ -111,7 +111,7 @@ class KfdMemory:
                 self.file.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, free, buffer.name)
 
         buffer.hold(ledger, "buffer", give_back)
-        return made["mmap_offset"]
+        return ioctl["mmap_offset"]
 
     def _map_for_cpu(self, buffer: DeviceBuffer, ledger: Ledger, fd: int, offset: int) -> None:
         driver, access = self.file.driver, PROT_READ | PROT_WRITE
@@ -131,9 +131,9 @@ class KfdMemory:
 
         def give_back() -> None:
             array = u32_array([self.gpu_id])
-            again = kfd.UNMAP_MEMORY_FROM_GPU.new(
+            second = kfd.UNMAP_MEMORY_FROM_GPU.new(
                 handle=buffer.handle, device_ids_array_ptr=array.address, n_devices=1
             )
-            self.file.ioctl(kfd.IOC_UNMAP_MEMORY_FROM_GPU, again, buffer.name)
+            self.file.ioctl(kfd.IOC_UNMAP_MEMORY_FROM_GPU, second, buffer.name)
 
         buffer.hold(ledger, "gpu mapping", give_back)

@@ -92,7 +92,7 @@ class KfdQueues:
             # host memory comes zeroed, which the header of the save area wants
             area = self.memory.allocate(sizes.buffer_bytes, Placement.GTT, "save area")
             try:
-                made = self.memory.file.ioctl(
+                ioctl = self.memory.file.ioctl(
                     kfd.IOC_CREATE_QUEUE,
                     _request(self.node.gpu_id, queue, area, sizes, priority, aql),
                     f"{self.about}, context save area {sizes.buffer_bytes} bytes ({sizes.source})",
@@ -103,10 +103,10 @@ class KfdQueues:
                 area.free()
                 self.fallbacks.append(f"context save area of {sizes.buffer_bytes} bytes ({sizes.source}) refused")
                 continue
-            queue.save_area, queue.queue_id = area, made["queue_id"]
+            queue.save_area, queue.queue_id = area, ioctl["queue_id"]
             name = f"queue {queue.queue_id}"
             queue.held = [self.memory.ledger.hold("queue", name, lambda: self._destroy(queue))]
-            return made["doorbell_offset"]
+            return ioctl["doorbell_offset"]
         raise AssertionError("no size to try")
 
     def _map_doorbells(self, offset: int) -> Mapping:

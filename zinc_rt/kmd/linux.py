@@ -105,8 +105,8 @@ class LinuxDriver:
 
     def _set_aside(self, va: int, size_bytes: int) -> bool:
         return any(
-            each.set_aside and each.address <= va and va + size_bytes <= each.address + each.size_bytes
-            for each in self.live_mappings
+            item.set_aside and item.address <= va and va + size_bytes <= item.address + item.size_bytes
+            for item in self.live_mappings
         )
 
 

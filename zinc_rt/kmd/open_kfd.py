@@ -51,12 +51,12 @@ class OpenKfd:
         filled = min(count, self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"])
         windows = (array.record(kfd.PROCESS_DEVICE_APERTURES, index) for index in range(filled))
         return {
-            each["gpu_id"]: Apertures(
-                (each["lds_base"], each["lds_limit"]),
-                (each["scratch_base"], each["scratch_limit"]),
-                (each["gpuvm_base"], each["gpuvm_limit"]),
+            window["gpu_id"]: Apertures(
+                (window["lds_base"], window["lds_limit"]),
+                (window["scratch_base"], window["scratch_limit"]),
+                (window["gpuvm_base"], window["gpuvm_limit"]),
             )
-            for each in windows
+            for window in windows
         }
 
 

@@ -21,8 +21,8 @@ class Syncobj:
 
     def __init__(self, node: RenderNode, name: str) -> None:
         self._node = node
-        made = node.ioctl(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
-        self.handle = made["handle"]
+        ioctl = node.ioctl(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
+        self.handle = ioctl["handle"]
         self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:

@@ -27,10 +27,10 @@ def _with_loss(about: str, error: OSError) -> str:
     """Return `about`, extended by a lost device's record of its end. A simulated device knows the record's
     path.
     """
-    said = error.strerror or ""
-    if error.errno != errno.ENODEV or said in ("", os.strerror(errno.ENODEV)):
+    output = error.strerror or ""
+    if error.errno != errno.ENODEV or output in ("", os.strerror(errno.ENODEV)):
         return about
-    return f"{about}: {said}" if about else said
+    return f"{about}: {output}" if about else output
 
 
 def open_node(driver: Driver, ledger: Ledger, path: str) -> int:

@@ -172,7 +172,7 @@ class UserqGpu:
             inherits_vmid=True,
             kmd_fence=True,
             save_area=save_area,
-            held=[each for part in (*parts, doorbell) for each in part.held] + [held],
+            held=[item for part in (*parts, doorbell) for item in part.held] + [held],
         )
 
     def _create_queue(self, fields: dict[str, int], eop: DeviceBuffer) -> tuple[int, DeviceBuffer | None]:
@@ -247,8 +247,8 @@ class UserqGpu:
         array = HostArray(bytes(counted * amdgpu.USERQ_FENCE_INFO.size_bytes))
         request = amdgpu.USERQ_WAIT.new(**arguments, num_fences=counted, out_fences=array.address)
         filled = self.node.ioctl(amdgpu.IOCTL_USERQ_WAIT, request, about)["num_fences"]
-        found = [array.record(amdgpu.USERQ_FENCE_INFO, index) for index in range(min(counted, filled))]
-        return tuple((each["va"], each["value"]) for each in found)
+        records = [array.record(amdgpu.USERQ_FENCE_INFO, index) for index in range(min(counted, filled))]
+        return tuple((record["va"], record["value"]) for record in records)
 
     def fault(self) -> MemoryFault | None:
         return self.node.fault()
@@ -354,7 +354,7 @@ class _Arrays:
         self, syncobjs: Sequence[Syncobj], reads: Sequence[DeviceBuffer], writes: Sequence[DeviceBuffer]
     ) -> None:
         self._kept = {
-            name: u32_array([each.handle for each in objects])
+            name: u32_array([item.handle for item in objects])
             for name, objects in (("syncobj", syncobjs), ("bo_read", reads), ("bo_write", writes))
         }
         self.members = {f"{name}_handles": array.address for name, array in self._kept.items()}

@@ -50,9 +50,9 @@ class UserqFacts:
         """The firmware versions below their minimum, as `MES 110 < 123`."""
         minima = MINIMA.get(self.generation, {})
         return [
-            f"{name} {self.firmware[name]} < {least}"
-            for name, least in minima.items()
-            if name in self.firmware and self.firmware[name] < least
+            f"{name} {self.firmware[name]} < {minimum}"
+            for name, minimum in minima.items()
+            if name in self.firmware and self.firmware[name] < minimum
         ]
 
 

@@ -70,14 +70,14 @@ class Compared:
     def arrays(self, size: int, seed: int) -> list[np.ndarray]:
         """Return the inputs of this size."""
         if callable(self.inputs):
-            return [np.ascontiguousarray(each) for each in self.inputs(np.random.default_rng(seed + size), size)]
-        return [random((size,), np.dtype(each), seed + at) for at, each in enumerate(self.inputs)]
+            return [np.ascontiguousarray(item) for item in self.inputs(np.random.default_rng(seed + size), size)]
+        return [random((size,), np.dtype(item), seed + index) for index, item in enumerate(self.inputs)]
 
     def expected(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
             result = self.reference(*arrays)
         parts = result if isinstance(result, (tuple, list)) else (result,)
-        return [np.ascontiguousarray(each) for each in parts]
+        return [np.ascontiguousarray(part) for part in parts]
 
     def difference(self, name: str, output: np.ndarray, expected: np.ndarray) -> str:
         """Return how an output differs from the expected one, or ""."""
@@ -88,8 +88,8 @@ class Compared:
             bad = ~(near | (wide == exact) | (np.isnan(wide) & np.isnan(exact)))
             if not bad.any():
                 return ""
-            at = tuple(int(axis) for axis in np.argwhere(bad)[0])
-            shown = f"{name}{list(at)} is {output[at]}, expected {expected[at]}"
+            index = tuple(int(axis) for axis in np.argwhere(bad)[0])
+            shown = f"{name}{list(index)} is {output[index]}, expected {expected[index]}"
             return f"{int(bad.sum())} of {bad.size} elements differ; {shown}"
         [result] = compare({name: output}, {name: expected}, self.ulps)
         if not result.mismatches:
@@ -111,9 +111,9 @@ class Against:
         for case in cases(sizes, chips):
             failure = self._failure(case)
             if failure:
-                small, why = self._reduced(case, failure)
+                small, reason = self._reduced(case, failure)
                 reduced = f" (reduced from size {case.size})" if small.size < case.size else ""
-                raise CheckFailed(f"{small}{reduced}: {why}")
+                raise CheckFailed(f"{small}{reduced}: {reason}")
 
     def _reduced(self, case: AgainstCase, failure: str) -> tuple[AgainstCase, str]:
         """Return the smallest size that fails, and why. First without variations, then with those of the case."""
@@ -123,19 +123,19 @@ class Against:
             for size in candidates:
                 if size < case.size:
                     smaller = replace(base, size=size)
-                    why = self._failure(smaller)
-                    if why:
-                        return smaller, why
+                    reason = self._failure(smaller)
+                    if reason:
+                        return smaller, reason
         return case, failure
 
     def _failure(self, case: AgainstCase) -> str:
         """Run one case. Return why it failed, or ""."""
         inputs = self._compared.arrays(case.size, self._seed)
         if case.special:
-            inputs = [with_special_values(each, self._seed) for each in inputs]
+            inputs = [with_special_values(item, self._seed) for item in inputs]
         expected = self._compared.expected(inputs)
-        memory = [placed(each, case) for each in (*map(_unwritten, expected), *inputs)]
-        arrays = [each.array for each in memory]
+        memory = [placed(item, case) for item in (*map(_unwritten, expected), *inputs)]
+        arrays = [item.array for item in memory]
         count = len(expected)
         before = self._gpu.chip, self._gpu.reverse
         self._gpu.chip, self._gpu.reverse = case.chip, case.reverse
@@ -155,14 +155,14 @@ class Against:
             difference = self._compared.difference(name, array, exact)
             if difference:
                 return difference
-        for index, each in enumerate(memory):
-            if (each.padding() != POISON).any():
-                at = "an output" if index < count else f"input {index - count}"
-                return f"the kernel stored outside of {at}, in the padding of its allocation"
+        for index, item in enumerate(memory):
+            if (item.padding() != POISON).any():
+                position = "an output" if index < count else f"input {index - count}"
+                return f"the kernel stored outside of {position}, in the padding of its allocation"
         return ""
 
     def _findings(self) -> str:
-        lines = [line for each in self._gpu.take_findings() for line in finding_lines(each, 32)]
+        lines = [line for finding in self._gpu.take_findings() for line in finding_lines(finding, 32)]
         return "\n".join(["", *lines]) if lines else ""
 
 
@@ -217,8 +217,8 @@ def placed(array: np.ndarray, case: AgainstCase) -> PaddedArray:
         return PaddedArray(copy, np.zeros(0, np.uint8), 0)
     lead = array.dtype.itemsize if case.unaligned else 0
     pad = PADDING_BYTES if case.padded else 0
-    whole = np.full(array.nbytes + lead + 2 * pad + _ALIGNED, POISON, np.uint8)
-    start = -whole.__array_interface__["data"][0] % _ALIGNED + pad + lead
-    view = whole[start : start + array.nbytes]
+    full = np.full(array.nbytes + lead + 2 * pad + _ALIGNED, POISON, np.uint8)
+    start = -full.__array_interface__["data"][0] % _ALIGNED + pad + lead
+    view = full[start : start + array.nbytes]
     view[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return PaddedArray(view.view(array.dtype).reshape(array.shape), whole, start)
+    return PaddedArray(view.view(array.dtype).reshape(array.shape), full, start)

@@ -58,9 +58,9 @@ class KernelOnAqlQueue(KernelOnQueue):
         ctypes.c_uint32.from_address(slot).value = int.from_bytes(packet[:4], "little")  # whole, and valid now
         ctypes.c_uint64.from_address(self._queue.rptr.host.address + AQL_WRITE_INDEX).value = index + 1
         _drain()
-        begun = time.monotonic()
+        start = time.monotonic()
         ctypes.c_uint64.from_address(self._queue.doorbell_address).value = index
-        return waited(lambda: signal.value == 0, begun, timeout_seconds, stopped)
+        return waited(lambda: signal.value == 0, start, timeout_seconds, stopped)
 
 
 def _drain() -> None:

@@ -87,7 +87,7 @@ def _with_triton(image: CodeImage, triton: TritonMetadata) -> CodeImage:
     if kernel is None:
         return image
     scratch = triton.scratch_bytes
-    kinds = [each.kind for each in kernel.shown[len(kernel.shown) - len(scratch) :]]
+    kinds = [item.kind for item in kernel.shown[len(kernel.shown) - len(scratch) :]]
     launchable = replace(
         kernel,
         dynamic_lds_bytes=max(triton.shared_bytes - kernel.group_bytes, 0),
@@ -101,7 +101,7 @@ def _zrt_image(zrt: Zrt, source: str) -> CodeImage:
     """Return the image of a container: its buffers, then its constants of 4 bytes, unnamed."""
     buffers = [KernelArgument("", "global_buffer", 8 * index, 8) for index in range(zrt.buffers)]
     after = 8 * zrt.buffers
-    constants = [KernelArgument("", "by_value", after + at, 4) for at in range(0, zrt.constant_bytes, 4)]
+    constants = [KernelArgument("", "by_value", after + index, 4) for index in range(0, zrt.constant_bytes, 4)]
     kernel = CodeKernel(
         name=zrt.name,
         arguments=(*buffers, *constants),

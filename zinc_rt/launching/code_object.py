@@ -75,7 +75,7 @@ class CodeKernel:
     @property
     def shown(self) -> tuple[KernelArgument, ...]:
         """The arguments that the caller passes."""
-        return tuple(each for each in self.arguments if not each.hidden)
+        return tuple(argument for argument in self.arguments if not argument.hidden)
 
 
 def _no_line(offset: int) -> str:
@@ -112,8 +112,8 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
     metadata = _metadata(data, programs, source)
     symbols = {name: value for _, name, value in symbol_values(data, source)}
     kernels = {}
-    for each in metadata.get("amdhsa.kernels", ()):
-        kernel = _kernel(each, symbols, image, source)
+    for item in metadata.get("amdhsa.kernels", ()):
+        kernel = _kernel(item, symbols, image, source)
         kernels[kernel.name] = kernel
     relocations = tuple(_relocations(data, programs, image, source))
     return CodeImage(arch, image, relocations, kernels, compiler_of(data, source), source)
@@ -126,17 +126,17 @@ def compiler_of(data: bytes, source: str) -> str:
         comments = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace").split("\0")
     except InputError:
         return UNMARKED
-    return ", ".join(each for each in comments if each and not each.startswith("Linker:")) or UNMARKED
+    return ", ".join(comment for comment in comments if comment and not comment.startswith("Linker:")) or UNMARKED
 
 
 def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
-    _, kind, _, _, _, at, _, _, _, entry_bytes, count, *_ = _HEADER.unpack_from(data)
+    _, kind, _, _, _, position, _, _, _, entry_bytes, count, *_ = _HEADER.unpack_from(data)
     if kind != 3 or not count:
         raise InputError(f"{source}: an object that is not linked", next="ld.lld -shared kernel.o -o kernel.co")
-    if entry_bytes != _PROGRAM.size or at + count * entry_bytes > len(data):
+    if entry_bytes != _PROGRAM.size or position + count * entry_bytes > len(data):
         raise InputError(f"{source}: the program headers are cut short")
     for index in range(count):
-        program = _PROGRAM.unpack_from(data, at + index * entry_bytes)
+        program = _PROGRAM.unpack_from(data, position + index * entry_bytes)
         if program[2] + program[5] > len(data):
             lacking = program[2] + program[5] - len(data)
             raise InputError(f"{source}: cut short: a segment reaches {lacking} bytes beyond the end")
@@ -144,8 +144,8 @@ def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
 
 
 def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
-    loads = [each for each in programs if each[0] == _PT_LOAD]
-    end = max((each[3] + each[6] for each in loads), default=0)
+    loads = [program for program in programs if program[0] == _PT_LOAD]
+    end = max((load[3] + load[6] for load in loads), default=0)
     if not 0 < end <= _MAX_IMAGE_BYTES:
         raise InputError(f"{source}: segments of {end} bytes, expected 1 to {_MAX_IMAGE_BYTES}")
     image = bytearray(end)
@@ -156,15 +156,15 @@ def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
 
 def _metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict[str, Any]:
     for kind, _, offset, _, _, size, _, _ in programs:
-        at, end = offset, offset + size
-        while kind == _PT_NOTE and at + 12 <= end:
-            name_bytes, body_bytes, note = struct.unpack_from("<III", data, at)
-            body = at + 12 + (name_bytes + 3 & ~3)
-            if note == _NT_METADATA and data[at + 12 : at + 18] == b"AMDGPU":
+        index, end = offset, offset + size
+        while kind == _PT_NOTE and index + 12 <= end:
+            name_bytes, body_bytes, note = struct.unpack_from("<III", data, index)
+            body = index + 12 + (name_bytes + 3 & ~3)
+            if note == _NT_METADATA and data[index + 12 : index + 18] == b"AMDGPU":
                 metadata = unpack(data[body : body + body_bytes], source)
                 if isinstance(metadata, dict):
                     return metadata
-            at = body + (body_bytes + 3 & ~3)
+            index = body + (body_bytes + 3 & ~3)
     raise InputError(f"{source}: no kernel metadata (code object version 3 and later have it in a note)")
 
 
@@ -173,9 +173,9 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
         name, symbol = about[".name"], about[".symbol"]
         arguments = tuple(
             KernelArgument(
-                each.get(".name", "").removesuffix(_COERCED), each[".value_kind"], each[".offset"], each[".size"]
+                item.get(".name", "").removesuffix(_COERCED), item[".value_kind"], item[".offset"], item[".size"]
             )
-            for each in about.get(".args", ())
+            for item in about.get(".args", ())
         )
         kernarg, group, private = (
             about[f".{key}_segment{tail}_size"]
@@ -183,18 +183,20 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{source}: the metadata of a kernel lacks {error}") from None
-    at = symbols.get(symbol, -1)
-    if not 0 <= at <= len(image) - _DESCRIPTOR.size:
+    index = symbols.get(symbol, -1)
+    if not 0 <= index <= len(image) - _DESCRIPTOR.size:
         raise InputError(f"{source}: {symbol} lies nowhere in its segments")
-    _, _, described, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, at)
-    if not 0 <= at + entry < len(image):
+    _, _, described, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, index)
+    if not 0 <= index + entry < len(image):
         raise InputError(f"{source}: the entry of {name} lies nowhere in its segments")
     kernarg = described or kernarg  # what the hardware gets; version 2 descriptors leave it 0
     stack = bool(about.get(".uses_dynamic_stack"))
     registers = rsrc1, rsrc2, rsrc3, properties, preload
-    most = about.get(".max_flat_workgroup_size", 1024)
+    maximum = about.get(".max_flat_workgroup_size", 1024)
     required = tuple(about.get(".reqd_workgroup_size", ()))
-    return CodeKernel(name, arguments, kernarg, group, private, stack, at, at + entry, *registers, most, required)
+    return CodeKernel(
+        name, arguments, kernarg, group, private, stack, index, index + entry, *registers, maximum, required
+    )
 
 
 def _relocations(

@@ -79,11 +79,11 @@ class KernelOnQueue:
         the code object.
         """
         buffer = self._gpu.alloc(len(code.image), Placement.GTT, "code object")
-        entries = [(0, "code object"), *sorted((each.entry_at, each.name) for each in code.kernels.values())]
-        ends = [at for at, _ in entries[1:]] + [len(code.image)]
-        for (at, name), end in zip(entries, ends, strict=True):
+        entries = [(0, "code object"), *sorted((kernel.entry_at, kernel.name) for kernel in code.kernels.values())]
+        ends = [index for index, _ in entries[1:]] + [len(code.image)]
+        for (index, name), end in zip(entries, ends, strict=True):
             if self._announce is not None:
-                self._announce(buffer.gpu_va + at, end - at, name)
+                self._announce(buffer.gpu_va + index, end - index, name)
         image = bytearray(code.image)
         for where, addend in code.relative:
             struct.pack_into("<Q", image, where, buffer.gpu_va + addend & (1 << 64) - 1)
@@ -124,11 +124,11 @@ class KernelOnQueue:
         if lds_bytes > LDS_LIMIT_BYTES:
             raise InputError(f"{kernel.name}: {lds_bytes} bytes of LDS, a workgroup has {LDS_LIMIT_BYTES}")
         block = shape.block
-        threads, most = block[0] * block[1] * block[2], min(kernel.max_threads, MAX_BLOCK)
-        if not 0 < threads <= most or 0 in shape.grid:
+        threads, maximum = block[0] * block[1] * block[2], min(kernel.max_threads, MAX_BLOCK)
+        if not 0 < threads <= maximum or 0 in shape.grid:
             raise InputError(
                 f"{kernel.name}: --block {block}, --grid {shape.grid}: {threads} work-items in a workgroup; the "
-                f"kernel was compiled for 1 to {most}, and no axis may be empty"
+                f"kernel was compiled for 1 to {maximum}, and no axis may be empty"
             )
         program = image_va + kernel.entry_at
         if program % 256 or kernel.preload:
@@ -182,9 +182,9 @@ class KernelOnQueue:
         words = [word for packet in (*packets, end) for word in packet.words(self._generation)]
         array = (ctypes.c_uint32 * len(words))(*words)
         fence = ctypes.c_uint64.from_address(self._fence.host.address)
-        begun = time.monotonic()
+        start = time.monotonic()
         self._wptr = self._publish(self._target.address, self._wptr, ctypes.addressof(array), len(words))
-        return waited(lambda: self.has_ended(fence.value), begun, timeout_seconds, stopped)
+        return waited(lambda: self.has_ended(fence.value), start, timeout_seconds, stopped)
 
     def has_ended(self, fence: int) -> bool:
         """Return whether the launch has reached its fence. Called again and again while it runs."""
@@ -199,7 +199,7 @@ def _dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet
         yield DispatchDirect(*shape.grid, INITIATOR | wave)
         yield EventWrite.cs_partial_flush()
         return
-    axis = max((at for at in range(3) if shape.grid[at] > 1), default=0)
+    axis = max((index for index in range(3) if shape.grid[index] > 1), default=0)
     size = -(-shape.grid[axis] // MOST_PARTS)
     for first in reversed(range(0, shape.grid[axis], size)):
         start, counts = [0, 0, 0], list(shape.grid)
@@ -209,19 +209,19 @@ def _dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet
         yield EventWrite.cs_partial_flush()
 
 
-def waited(done: Callable[[], bool], begun: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:
-    """Return the seconds from `begun` until `done`. Raise CheckFailed if `stopped` returns a reason, or on
+def waited(done: Callable[[], bool], start: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:
+    """Return the seconds from `start` until `done`. Raise CheckFailed if `stopped` returns a reason, or on
     timeout."""
-    look = begun + POLL_SECONDS
+    look = start + POLL_SECONDS
     while not done():
         now = time.monotonic()
         if now >= look:
-            why = stopped()
-            if why or now - begun > timeout_seconds:
-                raise CheckFailed(why or f"the kernel did not end within {timeout_seconds:g} s")
+            reason = stopped()
+            if reason or now - start > timeout_seconds:
+                raise CheckFailed(reason or f"the kernel did not end within {timeout_seconds:g} s")
             look = now + POLL_SECONDS
         time.sleep(50e-6)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 def dispatch_packet(

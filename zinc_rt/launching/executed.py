@@ -61,7 +61,7 @@ def executed_instructions(
     outputs: Mapping[str, tuple[int, int]],
 ) -> ExecutedInstructions | None:
     """Return what ran of a kernel, None if that is not known. `outputs`: (VA, VA after the last byte) by name."""
-    run = next((each for each in runs if each.kernel.partition("+")[0] == kernel.name), None)
+    run = next((run for run in runs if run.kernel.partition("+")[0] == kernel.name), None)
     if run is None:
         return None
     entry = kernel.entry_at
@@ -80,12 +80,12 @@ def executed_instructions(
                 inexact[instructions[pc].row.name] += part.times
     dependent: dict[str, frozenset[str]] = dict.fromkeys(outputs, frozenset())
     if inexact:
-        ranges = {each.pc + entry: each.ranges for each in run.accesses}
+        ranges = {access.pc + entry: access.ranges for access in run.accesses}
         dependent = dependent_memory(
             flow, list(inexact), MemoryUse(executed & flow.blocks.keys(), ranges), outputs
         )
     return ExecutedInstructions(
         {kind: classes[kind] for kind in CLASSES if classes[kind]},
         dict(inexact.most_common()),
-        {name: tuple(each for each in inexact if each in names) for name, names in dependent.items()},
+        {name: tuple(item for item in inexact if item in names) for name, names in dependent.items()},
     )

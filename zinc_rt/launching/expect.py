@@ -49,7 +49,7 @@ def compare(
         if got is not None and got.dtype.kind == "V" and wanted.dtype == np.dtype(f"V{got.dtype.itemsize}"):
             wanted = wanted.view(got.dtype)  # as NumPy stores a type of ml_dtypes
         if got is None or got.dtype != wanted.dtype or got.size != wanted.size:
-            has = ", ".join(f"{key}: {each.dtype}{list(each.shape)}" for key, each in outputs.items())
+            has = ", ".join(f"{key}: {item.dtype}{list(item.shape)}" for key, item in outputs.items())
             raise InputError(
                 f"--expect: {name} is {wanted.dtype}{list(wanted.shape)}; outputs are {has or 'none'}"
             )
@@ -59,24 +59,24 @@ def compare(
 
 def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
     if not is_float(got.dtype):
-        bad, most = got != wanted, None
+        bad, maximum = got != wanted, None
     else:
         apart = _ulps(got, wanted)
-        bad, most = apart > ulps, int(apart.max(initial=0))
+        bad, maximum = apart > ulps, int(apart.max(initial=0))
     if not bad.any():
-        return ExpectedOutput(name, got.size, 0, most_ulps=most)
+        return ExpectedOutput(name, got.size, 0, most_ulps=maximum)
     first = tuple(int(axis) for axis in np.argwhere(bad)[0])
-    return ExpectedOutput(name, got.size, int(bad.sum()), first, str(got[first]), str(wanted[first]), most)
+    return ExpectedOutput(name, got.size, int(bad.sum()), first, str(got[first]), str(wanted[first]), maximum)
 
 
 def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the ULP distances as uint64. NaNs are equal to NaNs and far from all other values."""
     kind = np.dtype(f"i{got.dtype.itemsize}")
-    least = np.iinfo(kind).min
+    minimum = np.iinfo(kind).min
     ordered = []
-    for each in (got, wanted):
-        bits = np.ascontiguousarray(each).view(kind).astype(object if kind.itemsize == 8 else np.int64)
-        ordered.append(np.where(bits < 0, least - bits, bits))
+    for item in (got, wanted):
+        bits = np.ascontiguousarray(item).view(kind).astype(object if kind.itemsize == 8 else np.int64)
+        ordered.append(np.where(bits < 0, minimum - bits, bits))
     apart = np.abs(ordered[0] - ordered[1]).astype(np.uint64)
     one, other = np.isnan(got.astype(np.float64)), np.isnan(wanted.astype(np.float64))
     return np.where(one & other, 0, np.where(one | other, np.uint64(1 << 63), apart)).astype(np.uint64)

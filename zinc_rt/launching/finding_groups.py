@@ -77,10 +77,12 @@ def grouped(findings: Iterable[ReportedFinding]) -> tuple[FindingGroup, ...]:
     numbers.
     """
     groups: dict[tuple[Any, ...], list[ReportedFinding]] = {}
-    for each in findings:
-        place = each.place
-        same = (place.kernel, place.pc) if place is not None else (_NUMBER.sub("#", each.sentence), None)
-        groups.setdefault((each.rule, *same), []).append(each)
+    for finding in findings:
+        location = finding.place
+        same = (
+            (location.kernel, location.pc) if location is not None else (_NUMBER.sub("#", finding.sentence), None)
+        )
+        groups.setdefault((finding.rule, *same), []).append(finding)
     return tuple(_group(all_) for all_ in groups.values())
 
 
@@ -93,19 +95,27 @@ def is_end(finding: ReportedFinding) -> bool:
 def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
     """Return how often each rule was reported, in the order of `groups`."""
     times: dict[str, int] = {}
-    for each in groups:
-        times[each.rule] = times.get(each.rule, 0) + each.count
+    for group in groups:
+        times[group.rule] = times.get(group.rule, 0) + group.count
     return times
 
 
 def _group(findings: list[ReportedFinding]) -> FindingGroup:
-    first, place = findings[0], findings[0].place
-    count = sum(1 if each.place is None else each.place.count for each in findings)
-    error = any(is_end(each) for each in findings)
-    if place is None:
+    first, location = findings[0], findings[0].place
+    count = sum(1 if finding.place is None else finding.place.count for finding in findings)
+    error = any(is_end(finding) for finding in findings)
+    if location is None:
         return FindingGroup(first.rule, count, first.sentence, error)
-    where = (place.kernel, place.pc, place.instruction, place.group, place.wave, place.lanes, place.address)
-    other = place.other
+    where = (
+        location.kernel,
+        location.pc,
+        location.instruction,
+        location.group,
+        location.wave,
+        location.lanes,
+        location.address,
+    )
+    other = location.other
     if other is not None:
         other = RacingPlace(other.kind, other.pc, other.instruction, other.group, other.wave)
-    return FindingGroup(first.rule, count, first.sentence, error, *where, place.detail, other=other)
+    return FindingGroup(first.rule, count, first.sentence, error, *where, location.detail, other=other)

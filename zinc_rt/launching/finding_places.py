@@ -11,10 +11,10 @@ from zinc_rt.launching.finding_groups import FindingGroup
 def same_places(groups: Iterable[FindingGroup]) -> tuple[FindingGroup, ...]:
     """Join findings of one rule, kernel, source line and access, with the sum of their counts."""
     joined: dict[tuple[object, ...], FindingGroup] = {}
-    for each in groups:
-        key = place_of(each)
+    for group in groups:
+        key = place_of(group)
         before = joined.get(key)
-        joined[key] = each if before is None else replace(before, count=before.count + each.count)
+        joined[key] = group if before is None else replace(before, count=before.count + group.count)
     return tuple(joined.values())
 
 

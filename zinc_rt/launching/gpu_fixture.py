@@ -62,8 +62,8 @@ class GpuSession:
 
     def close(self) -> None:
         self.deactivate()
-        for each in self._chips.values():
-            each.close()
+        for chip in self._chips.values():
+            chip.close()
 
 
 class GpuFixture:
@@ -96,12 +96,12 @@ class GpuFixture:
         options = {"tools": self._session.tools, "reverse": self.reverse, "arch": self.chip, **options}
         self.launches += 1
         try:
-            done = launch(code, kernel, grid=grid, block=block, args=args, device="sim", **options)
+            result = launch(code, kernel, grid=grid, block=block, args=args, device="sim", **options)
         except LaunchStopped as stop:
             self._add(stop.findings)
             raise
-        self._add(done.findings)
-        return done
+        self._add(result.findings)
+        return result
 
     def triton(self) -> TritonChip:
         """Make the GPU Triton's active driver until the test ends, and return it."""
@@ -134,7 +134,7 @@ class GpuFixture:
         """Fail the test if there are findings. The plugin calls it after the test function."""
         if self._findings:
             taken = self.take_findings()
-            pytest.fail("\n".join(line for each in taken for line in finding_lines(each, WAVE)), pytrace=False)
+            pytest.fail("\n".join(line for item in taken for line in finding_lines(item, WAVE)), pytrace=False)
 
     def report(self) -> list[str]:
         """Return the first line of each finding of the test, also of those that it took."""
@@ -180,7 +180,7 @@ class GpuFixture:
     def _add(self, findings: Sequence[FindingGroup]) -> None:
         left = apply_suppressions(findings, self._session.suppressions).left
         self._findings += left
-        self._reported += [finding_lines(each, WAVE)[0] for each in left]
+        self._reported += [finding_lines(item, WAVE)[0] for item in left]
 
 
 def _other(chip: str) -> str:

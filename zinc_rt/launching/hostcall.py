@@ -94,19 +94,19 @@ class HostcallBuffer:
             pushed.append(top & PACKETS - 1)
             top = HEADER.unpack_from(self._memory.host.view, self._headers + pushed[-1] * HEADER.size)[_NEXT]
         for index in reversed(pushed):  # in the order of the pushes
-            at = self._headers + index * HEADER.size
-            _, lanes, service, _ = HEADER.unpack_from(self._memory.host.view, at)
+            offset = self._headers + index * HEADER.size
+            _, lanes, service, _ = HEADER.unpack_from(self._memory.host.view, offset)
             if service != PRINTF:
                 name = _SERVICES.get(service, f"service {service}")
                 raise UnsupportedError(f"a kernel asked the host for {name}; only printing is supported")
             for lane in range(64):
                 if lanes >> lane & 1:
                     self._lane(self._payloads + index * PAYLOAD_BYTES + lane * LANE_WORDS * 8)
-            answer(host + at + _CONTROL)
+            answer(host + offset + _CONTROL)
 
-    def _lane(self, at: int) -> None:
+    def _lane(self, index: int) -> None:
         """Add the words of one lane to its message, and print a complete one."""
-        words = struct.unpack_from("<8Q", self._memory.host.view, at)
+        words = struct.unpack_from("<8Q", self._memory.host.view, index)
         number = words[0] >> 8
         if words[0] & _BEGIN:
             self._numbers += 1
@@ -117,7 +117,7 @@ class HostcallBuffer:
         if words[0] & _END:
             del self._messages[number]
             self._write(formatted(message[1:]), message[0] == _STDERR)
-        struct.pack_into("<QQ", self._memory.host.view, at, number << 8, 0)
+        struct.pack_into("<QQ", self._memory.host.view, index, number << 8, 0)
 
 
 def formatted(words: list[int]) -> str:
@@ -134,7 +134,7 @@ def formatted(words: list[int]) -> str:
     for match in _DIRECTIVE.finditer(text):
         output += text[position : match.start()]
         position = match.end()
-        flags, width, precision, size, kind = (each or b"" for each in match.groups())
+        flags, width, precision, size, kind = (group or b"" for group in match.groups())
         if kind == b"%":
             output += b"%"
             continue

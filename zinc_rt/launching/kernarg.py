@@ -72,33 +72,33 @@ def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) 
             **values,
             **{f"scratch {index}": _scratch(size, workgroups) for index, size in enumerate(appended)},
         }
-    listed = "; ".join(str(each) for each in wanted) or "none"
+    listed = "; ".join(str(item) for item in wanted) or "none"
     if len(wanted) != len(values):
         raise InputError(
             f"{kernel.name} takes {len(wanted)} arguments, {len(values)} were given. It has: {listed}"
         )
-    names = {each.name for each in wanted}
+    names = {item.name for item in wanted}
     if "" in names or len(names) < len(wanted):
         pairs = list(zip(wanted, values.items(), strict=True))
-        return [(each, name, _checked(kernel, each, name, value)) for each, (name, value) in pairs]
+        return [(item, name, _checked(kernel, item, name, value)) for item, (name, value) in pairs]
     unknown = sorted(set(values) - names)
     if unknown:
         raise InputError(f"{kernel.name} has no argument {', '.join(unknown)}. It has: {listed}")
-    return [(each, each.name, _checked(kernel, each, each.name, values[each.name])) for each in wanted]
+    return [(item, item.name, _checked(kernel, item, item.name, values[item.name])) for item in wanted]
 
 
 def _scratch(size_bytes: int, workgroups: int) -> Value:
     return LaunchBuffer(np.zeros(size_bytes * workgroups, np.uint8)) if size_bytes else None
 
 
-def _checked(kernel: CodeKernel, wanted: KernelArgument, name: str, value: Value) -> Value:
-    if value is None and wanted.kind == "global_buffer":
+def _checked(kernel: CodeKernel, argument: KernelArgument, name: str, value: Value) -> Value:
+    if value is None and argument.kind == "global_buffer":
         return value
     kinds = {"global_buffer": LaunchBuffer, "dynamic_shared_pointer": Lds, "by_value": np.generic}
-    if wanted.kind not in kinds:
-        raise InputError(f"{kernel.name}: {wanted}: this kind of argument is not supported")
-    size = value.dtype.itemsize if isinstance(value, np.generic) else wanted.size_bytes
-    if not isinstance(value, kinds[wanted.kind]) or size != wanted.size_bytes:
+    if argument.kind not in kinds:
+        raise InputError(f"{kernel.name}: {argument}: this kind of argument is not supported")
+    size = value.dtype.itemsize if isinstance(value, np.generic) else argument.size_bytes
+    if not isinstance(value, kinds[argument.kind]) or size != argument.size_bytes:
         got = (
             "a buffer"
             if isinstance(value, LaunchBuffer)
@@ -108,15 +108,15 @@ def _checked(kernel: CodeKernel, wanted: KernelArgument, name: str, value: Value
             if value is None
             else f"{getattr(value, 'dtype', type(value).__name__)}"
         )
-        raise InputError(f"{kernel.name}: {name} is {got}, and the metadata has {wanted}")
+        raise InputError(f"{kernel.name}: {name} is {got}, and the metadata has {argument}")
     return value
 
 
 def refuse_unsupported(kernel: CodeKernel) -> None:
     """Raise InputError for an unknown hidden argument, and for a stack of unknown size."""
-    for each in kernel.arguments:
-        if each.hidden and each.kind not in _HIDDEN and each.kind != "hidden_dynamic_lds_size":
-            raise InputError(f"{kernel.name} needs {each.kind}, which this version does not support")
+    for argument in kernel.arguments:
+        if argument.hidden and argument.kind not in _HIDDEN and argument.kind != "hidden_dynamic_lds_size":
+            raise InputError(f"{kernel.name} needs {argument.kind}, which this version does not support")
     if kernel.dynamic_stack:
         raise InputError(f"{kernel.name} has a stack without a known size (recursion, calls by pointer)")
 
@@ -151,11 +151,11 @@ def pack(
             _put(data, wanted, bytes(8))
         else:
             _put(data, wanted, value.tobytes())
-    for each in kernel.arguments:
-        if each.kind == "hidden_dynamic_lds_size":
-            _put(data, each, (lds_bytes - kernel.group_bytes).to_bytes(each.size_bytes, "little"))
-        elif each.hidden:
-            _put(data, each, _HIDDEN[each.kind](shape).to_bytes(each.size_bytes, "little"))
+    for argument in kernel.arguments:
+        if argument.kind == "hidden_dynamic_lds_size":
+            _put(data, argument, (lds_bytes - kernel.group_bytes).to_bytes(argument.size_bytes, "little"))
+        elif argument.hidden:
+            _put(data, argument, _HIDDEN[argument.kind](shape).to_bytes(argument.size_bytes, "little"))
     return bytes(data), lds_bytes
 
 

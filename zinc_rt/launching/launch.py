@@ -146,14 +146,14 @@ def launch(
         placed = {key: value for _, key, value in matched if isinstance(value, LaunchBuffer)}
         buffers = {key: (on.put(value.array, key), value) for key, value in placed.items()}
         findings.watch(buffers)
-        addresses = {key: each.gpu_va for key, (each, _) in buffers.items()}
+        addresses = {key: item.gpu_va for key, (item, _) in buffers.items()}
         segment, all_lds_bytes = pack(wanted, matched, addresses, shape, dynamic)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
         submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes, reverse)
         if debugger is not None:
             regions = (
-                *((key, each.gpu_va, value.array.nbytes) for key, (each, value) in buffers.items()),
+                *((key, item.gpu_va, value.array.nbytes) for key, (item, value) in buffers.items()),
                 ("kernarg", kernarg_va, len(segment)),
                 ("code", image_va, len(image.image)),
             )
@@ -167,7 +167,9 @@ def launch(
             for index in range(times):
                 seconds.append(submit(timeout_seconds, findings.stopped))
                 if index == 0:
-                    outputs = {key: on.get(at, value.array) for key, (at, value) in buffers.items() if value.out}
+                    outputs = {
+                        key: on.get(index, value.array) for key, (index, value) in buffers.items() if value.out
+                    }
                     executed = findings.executed(wanted)
         except CheckFailed as stop:
             doing = findings.after_timeout()
@@ -196,7 +198,7 @@ def choose_kernel(image: CodeImage, kernel: str | None) -> CodeKernel:
             listed = ", ".join(image.kernels) or "none"
             raise UsageError(f"{source} has {len(image.kernels)} kernels: {listed}", next="--kernel NAME")
         return next(iter(image.kernels.values()))
-    mangled = [each for each in image.kernels if each.startswith(f"_Z{len(kernel)}{kernel}")]
+    mangled = [item for item in image.kernels if item.startswith(f"_Z{len(kernel)}{kernel}")]
     if kernel not in image.kernels and len(mangled) == 1:
         return image.kernels[mangled[0]]
     if kernel not in image.kernels:
@@ -268,8 +270,8 @@ def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
     for gpu, node in gpus:
         if node.arch == arch or _of_family(node.arch, arch):
             return gpu, node
-    here = ", ".join(node.arch for _, node in gpus) or "none"
-    raise InputError(f"{source}: code for {arch}, and the GPU here is {here}", next=f"compile with -mcpu={here}")
+    text = ", ".join(node.arch for _, node in gpus) or "none"
+    raise InputError(f"{source}: code for {arch}, and the GPU here is {text}", next=f"compile with -mcpu={text}")
 
 
 def _of_family(chip: str, arch: str) -> bool:

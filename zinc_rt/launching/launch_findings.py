@@ -23,10 +23,10 @@ def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
     """Return the tools of a sanitizer mode, or those named. Raise UsageError for an unknown one."""
     if mode not in MODES:
         raise UsageError(f"sanitizer {mode}{suggest_word(mode, list(MODES))}: expected {', '.join(MODES)}")
-    for each in tools or ():
-        if each not in TOOLS or each == DEVICE:
+    for tool in tools or ():
+        if tool not in TOOLS or tool == DEVICE:
             known = MODES["full"]
-            raise UsageError(f"tool {each}{suggest_word(each, list(known))}: expected {', '.join(known)}")
+            raise UsageError(f"tool {tool}{suggest_word(tool, list(known))}: expected {', '.join(known)}")
     return frozenset(MODES[mode] if tools is None else tools)
 
 
@@ -62,12 +62,12 @@ class LaunchFindings:
 
     def stopped(self) -> str:
         """Return why the launch will never complete, or ""."""
-        ends = [each for each in self._reported() if is_end(each)]
+        ends = [finding for finding in self._reported() if is_end(finding)]
         if not ends:
             return ""
         last = self.located(ends[-1:])[0]
         where = f"{last.line}, pc {last.pc:#x}" if last.line else "" if last.pc is None else f"pc {last.pc:#x}"
-        what = "; ".join(each for each in (last.access, last.detail) if each)
+        what = "; ".join(item for item in (last.access, last.detail) if item)
         code = f" at {where} `{last.instruction}`: {what}" if where else f": {last.first}"
         return f"it stopped: {last.rule}{code}"
 
@@ -77,16 +77,16 @@ class LaunchFindings:
             return ""
         self._side.tell_unfinished()
         groups = self.groups()
-        if any(each.error for each in groups):
+        if any(group.error for group in groups):
             return ""
-        waves = [each for each in groups if each.rule == "still-running"]
+        waves = [group for group in groups if group.rule == "still-running"]
         if not waves:
             return ": no wave has started, the device is still compiling the kernel"
         return f": {waves[0].detail}"
 
     def groups(self) -> tuple[FindingGroup, ...]:
         """Return the findings of the chosen tools so far."""
-        counted = [each for each in self._reported() if self.counts(each.rule) or is_end(each)]
+        counted = [finding for finding in self._reported() if self.counts(finding.rule) or is_end(finding)]
         return self.located(counted)
 
     def executions(self) -> Sequence[KernelExecution]:
@@ -96,8 +96,8 @@ class LaunchFindings:
     def executed(self, kernel: CodeKernel) -> ExecutedInstructions | None:
         """Return the instructions that ran since the last call of `executions`, None on a card."""
         outputs = {
-            name: (at.gpu_va, at.gpu_va + value.array.nbytes)
-            for name, (at, value) in self._buffers.items()
+            name: (index.gpu_va, index.gpu_va + value.array.nbytes)
+            for name, (index, value) in self._buffers.items()
             if value.out and value.array.nbytes
         }
         return executed_instructions(self._image, kernel, self.executions(), outputs)
@@ -118,7 +118,7 @@ class LaunchFindings:
     def _only_written(self) -> list[tuple[DeviceBuffer, LaunchBuffer]]:
         if self._side is None or INITCHECK not in self._tools:
             return []
-        return [(at, value) for at, value in self._buffers.values() if not value.read and value.array.size]
+        return [(index, value) for index, value in self._buffers.values() if not value.read and value.array.size]
 
     def counts(self, rule: str) -> bool:
         """Return whether findings of this rule count: those of the chosen tools, and of the device itself."""
@@ -129,5 +129,5 @@ class LaunchFindings:
 
     def located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         """Return the findings in groups, with source lines and accessed elements."""
-        placed = [PlacedBuffer(name, at.gpu_va, value.array) for name, (at, value) in self._buffers.items()]
+        placed = [PlacedBuffer(name, index.gpu_va, value.array) for name, (index, value) in self._buffers.items()]
         return located(grouped(findings), self._image, placed)

@@ -88,7 +88,7 @@ def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer,
 
 def nearest_buffer(buffers: Iterable[PlacedBuffer], address: int) -> PlacedBuffer | None:
     """Return the buffer that an address belongs to, or None if it is far from all."""
-    nearest = min(buffers, key=lambda each: each.distance(address), default=None)
+    nearest = min(buffers, key=lambda buffer: buffer.distance(address), default=None)
     if nearest is None or nearest.distance(address) > max(NEAR_BYTES, nearest.array.nbytes):
         return None
     return nearest
@@ -113,10 +113,10 @@ def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> l
 
     kernel = plain_name(group.kernel)
     where = group.line or (f"{kernel}+{group.pc:#x}" if group.pc is not None else "")
-    what = ": ".join(each for each in (group.access, group.detail) if each)
+    what = ": ".join(item for item in (group.access, group.detail) if item)
     if group.pc is None:
         what = group.first
-    first = ": ".join(each for each in (where, group.rule, what) if each)
+    first = ": ".join(item for item in (where, group.rule, what) if item)
     times = f" ({group.count} times)" if group.count > 1 else ""
     lines = [f"{first} [{group.tool}]{times}"]
     if group.pc is not None:

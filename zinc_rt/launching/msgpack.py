@@ -34,34 +34,34 @@ def unpack(data: bytes, source: str) -> Any:
         raise InputError(f"{source}: the metadata is damaged: {error}") from None
 
 
-def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes, index: int, depth: int) -> tuple[Any, int]:
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
-    head = data[at]
-    at += 1
+    head = data[index]
+    index += 1
     if head in _FIXED:
-        return _FIXED[head], at
+        return _FIXED[head], index
     if head < 0x80 or head >= 0xE0:
-        return head - 256 * (head >= 0xE0), at
+        return head - 256 * (head >= 0xE0), index
     if head in _NUMBERS:
         form = struct.Struct(_NUMBERS[head])
-        return form.unpack_from(data, at)[0], at + form.size
+        return form.unpack_from(data, index)[0], index + form.size
     kind: type
     if head < 0xC0:
         kind, count = (dict, head & 15) if head < 0x90 else (list, head & 15) if head < 0xA0 else (str, head & 31)
     elif head in _COUNTED:
         width, kind = _COUNTED[head]
-        count, at = int.from_bytes(data[at : at + width], "big"), at + width
+        count, index = int.from_bytes(data[index : index + width], "big"), index + width
     else:
         raise ValueError(f"byte {head:#04x} begins nothing known")
     if kind is str:
-        if at + count > len(data):
+        if index + count > len(data):
             raise ValueError("a string reaches beyond the end")
-        return data[at : at + count].decode(), at + count
+        return data[index : index + count].decode(), index + count
     items = []
     for _ in range(count * (2 if kind is dict else 1)):
-        item, at = _value(data, at, depth + 1)
+        item, index = _value(data, index, depth + 1)
         items.append(item)
     if kind is dict and any(isinstance(key, (dict, list)) for key in items[::2]):
         raise ValueError("a map with a key that is no plain value")
-    return (dict(zip(items[::2], items[1::2], strict=True)) if kind is dict else items), at
+    return (dict(zip(items[::2], items[1::2], strict=True)) if kind is dict else items), index

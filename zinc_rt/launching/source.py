@@ -123,6 +123,6 @@ def _compile(toolchain: Toolchain, path: Path, folder: Path, arch: str, flags: S
 
 
 def _run(words: Sequence[str], path: Path) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"{path}: the compiler rejected it\n{done.stderr.strip()}")
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise InputError(f"{path}: the compiler rejected it\n{result.stderr.strip()}")

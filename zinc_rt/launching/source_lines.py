@@ -50,7 +50,7 @@ def read_source_lines(data: bytes, source: str) -> SourceLines:
     except (DWARFError, ELFError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: the line tables are damaged: {error!r}") from None
     starts = tuple(sorted(rows))
-    return SourceLines(starts, tuple(rows[at] for at in starts))
+    return SourceLines(starts, tuple(rows[start] for start in starts))
 
 
 def _rows(dwarf: Any) -> Iterator[tuple[int, str]]:
@@ -58,8 +58,8 @@ def _rows(dwarf: Any) -> Iterator[tuple[int, str]]:
         program = dwarf.line_program_for_CU(unit)
         if program is None:
             continue
-        here = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
-        names = _files(program.header, here.value.decode("utf-8", "replace") if here is not None else "")
+        attribute = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
+        names = _files(program.header, attribute.value.decode("utf-8", "replace") if attribute is not None else "")
         line = ""
         for entry in program.get_entries():
             state = entry.state
@@ -74,12 +74,12 @@ def _files(header: Any, compiled_in: str) -> dict[int, str]:
     """Return the shown name of each file number. DWARF 5 counts files and folders from 0, earlier versions from 1,
     with 0 for the folder of compilation."""
     first = 0 if header.version >= 5 else 1
-    folders = [_text(each) for each in header.include_directory]
+    folders = [_text(item) for item in header.include_directory]
     folders = folders if first == 0 else [compiled_in, *folders]
     names = {}
-    for number, each in enumerate(header.file_entry, first):
-        folder = folders[each.dir_index] if each.dir_index < len(folders) else ""
-        names[number] = shown_path(Path(compiled_in) / folder / _text(each.name))
+    for number, item in enumerate(header.file_entry, first):
+        folder = folders[item.dir_index] if item.dir_index < len(folders) else ""
+        names[number] = shown_path(Path(compiled_in) / folder / _text(item.name))
     return names
 
 

@@ -95,12 +95,12 @@ def _entry(path: str, number: int, row: Any) -> Suppression:
 def apply_suppressions(findings: Iterable[FindingGroup], entries: Sequence[Suppression]) -> Suppressed:
     """Sort findings by the first entry that covers each. A finding that ends the launch is never suppressed."""
     left, suppressed = [], []
-    for each in findings:
-        entry = next((entry for entry in entries if entry.covers(each)), None)
-        if entry is None or each.error:
-            left.append(each)
+    for finding in findings:
+        entry = next((entry for entry in entries if entry.covers(finding)), None)
+        if entry is None or finding.error:
+            left.append(finding)
         else:
-            suppressed.append((each, entry))
+            suppressed.append((finding, entry))
     used = {id(entry) for _, entry in suppressed}
     unused = tuple(entry for entry in entries if id(entry) not in used)
     return Suppressed(tuple(left), tuple(suppressed), unused)

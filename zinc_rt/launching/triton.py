@@ -74,7 +74,9 @@ class TritonChip:
         if not self.launches:
             raise CheckFailed("no Triton kernel was launched, so nothing was checked")
         if self.findings:
-            raise CheckFailed("\n".join(line for each in self.findings for line in finding_lines(each, WARP)))
+            raise CheckFailed(
+                "\n".join(line for finding in self.findings for line in finding_lines(finding, WARP))
+            )
 
     def close(self) -> None:
         """Close the GPU; the next launch opens a new one."""
@@ -94,14 +96,14 @@ class TritonChip:
 
     def _launched(self, kernel: str, done: CheckedLaunch | LaunchStopped) -> None:
         self.launches += 1
-        for each in done.findings:
-            if _added(self._findings, each) and self.on_finding is not None:
-                left = apply_suppressions((each,), self._suppressions).left
+        for finding in done.findings:
+            if _added(self._findings, finding) and self.on_finding is not None:
+                left = apply_suppressions((finding,), self._suppressions).left
                 for one in left:
                     self.on_finding(one)
         remarks = done.remarks if isinstance(done, CheckedLaunch) else ()
-        for each in remarks:
-            _added(self._remarks, each)
+        for remark in remarks:
+            _added(self._remarks, remark)
         if self.on_change is not None:
             self.on_change(1, done.findings, remarks)
 
@@ -119,8 +121,8 @@ class TritonChip:
         def run_with_arrays(function: Any, *args: Any, **kwargs: Any) -> Any:
             return run(
                 function,
-                *[_argument(each) for each in args],
-                **{name: _argument(each) for name, each in kwargs.items()},
+                *[_argument(argument) for argument in args],
+                **{name: _argument(item) for name, item in kwargs.items()},
             )
 
         JITFunction.run = run_with_arrays
@@ -146,8 +148,8 @@ def _forget_compiled() -> None:
 def _argument(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ArrayArgument(value)
-    if isinstance(value, tuple) and any(isinstance(each, (np.ndarray, tuple)) for each in value):
-        parts = [_argument(each) for each in value]
+    if isinstance(value, tuple) and any(isinstance(item, (np.ndarray, tuple)) for item in value):
+        parts = [_argument(item) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
 
@@ -182,8 +184,8 @@ def install(
     options = check_chip(chip, sanitizer, tools, coherence, reorder)
     if timeout_seconds is not None:
         options = replace(options, timeout_seconds=timeout_seconds)
-    for each in list(_installed):
-        each.uninstall()
+    for item in list(_installed):
+        item.uninstall()
     installed = TritonChip(options, suppressions, on_finding)
     installed.activate()
     _installed.append(installed)

@@ -34,8 +34,8 @@ def arguments_of(signature: Mapping[Any, Any], values: Sequence[Any]) -> dict[st
     """
     flat: dict[str, Argument] = {}
     for (name, kind), value in zip(signature.items(), values, strict=True):
-        for key, each in _flattened(str(name), kind, value):
-            flat[key] = each
+        for key, item in _flattened(str(name), kind, value):
+            flat[key] = item
     return flat
 
 

@@ -117,10 +117,10 @@ class _ReusedQueue(KernelOnQueue):
         return buffer
 
     def free_launch(self) -> None:
-        for each in self._of_launch:
+        for item in self._of_launch:
             if self._announce is not None:
-                self._announce(each.gpu_va, 0, "")
-            each.free()
+                self._announce(item.gpu_va, 0, "")
+            item.free()
         self._of_launch.clear()
 
 
@@ -140,15 +140,15 @@ class _Findings(LaunchFindings):
 def _in_file(lines: SourceLines, source: Path | None) -> SourceLines:
     """Return source lines with the file that the kernel is in now. Triton's cache finds kernels by their text, so
     cached code may name a file from which the same text was compiled before."""
-    files = {each.rpartition(":")[0] for each in lines.lines} - {""}
+    files = {line.rpartition(":")[0] for line in lines.lines} - {""}
     package = Path(sys.modules["triton"].__file__ or "").parent if "triton" in sys.modules else Path("triton")
-    own = {each for each in files if not (Path.cwd() / each).is_relative_to(package)}
+    own = {file for file in files if not (Path.cwd() / file).is_relative_to(package)}
     now = shown_path(source) if source is not None else ""
     if not now or now in own or len(own) != 1:
         return lines
     [before] = own
     renamed = tuple(
-        f"{now}:{each.rpartition(':')[2]}" if each.rpartition(":")[0] == before else each for each in lines.lines
+        f"{now}:{line.rpartition(':')[2]}" if line.rpartition(":")[0] == before else line for line in lines.lines
     )
     return replace(lines, lines=renamed)
 
@@ -227,10 +227,14 @@ class TritonDevice:
         self._ensure_open()
         if loaded.buffer is None or loaded.epoch != self.epoch:
             loaded.buffer, loaded.epoch = self._queue.load_buffer(loaded.image), self.epoch
-        pointers = [each for each in arguments.values() if isinstance(each, HostPointer)]
-        numbers = [int(each) for each in arguments.values() if isinstance(each, np.integer)]
+        pointers = [argument for argument in arguments.values() if isinstance(argument, HostPointer)]
+        numbers = [int(argument) for argument in arguments.values() if isinstance(argument, np.integer)]
         self._copies.begin(pointers, numbers)
-        placed = [each.placed(self._copies.va(each.address)) for each in pointers if each.allocation is not None]
+        placed = [
+            pointer.placed(self._copies.va(pointer.address))
+            for pointer in pointers
+            if pointer.allocation is not None
+        ]
         findings = _Findings(self._client, loaded.image, self.options.checked, placed)
         before = self._counters(counted)
         shape = LaunchShape(grid, (threads, 1, 1), dimensions=3)
@@ -255,17 +259,19 @@ class TritonDevice:
         self._copies.end(pointers)
         self._queue.free_launch()
         groups = findings.groups()
-        remarks = tuple(each for each in groups if is_remark(each.rule, loaded.image.compiler))
+        remarks = tuple(group for group in groups if is_remark(group.rule, loaded.image.compiler))
         after = self._counters(counted)
-        errors = tuple(each for each in groups if each not in remarks)
+        errors = tuple(group for group in groups if group not in remarks)
         return CheckedLaunch(errors, remarks, after[0] - before[0], after[1] - before[1])
 
     def _with_hostcalls(self, segment: bytes, kernel: CodeKernel) -> bytes:
         """Return the kernarg segment with the address of the buffer for host calls, if the kernel has any."""
-        at = next((each.offset for each in kernel.arguments if each.kind == "hidden_hostcall_buffer"), None)
-        if at is None:
+        offset = next(
+            (argument.offset for argument in kernel.arguments if argument.kind == "hidden_hostcall_buffer"), None
+        )
+        if offset is None:
             return segment
-        return segment[:at] + self._queue.hostcall_va().to_bytes(8, "little") + segment[at + 8 :]
+        return segment[:offset] + self._queue.hostcall_va().to_bytes(8, "little") + segment[offset + 8 :]
 
     def _value(self, value: np.generic | HostPointer | None) -> np.generic | None:
         if isinstance(value, HostPointer):
@@ -278,4 +284,4 @@ class TritonDevice:
         if not counted:
             return 0, 0
         rows = self._client.counters()
-        return sum(each["instructions"] for each in rows), sum(each["bytes"] for each in rows)
+        return sum(row["instructions"] for row in rows), sum(row["bytes"] for row in rows)

@@ -215,13 +215,13 @@ class SimulatedDriver:
         name = plain_name(loaded.kernel.name)
         counted = self._counted is not None
         try:
-            done = self.device.run(loaded, grid, threads, arguments, lds_bytes, counted=counted)
+            result = self.device.run(loaded, grid, threads, arguments, lds_bytes, counted=counted)
         except LaunchStopped as stop:
             self._on_launch(name, stop)
             raise
         if self._counted is not None:
-            self._counted.append(done)
-        self._on_launch(name, done)
+            self._counted.append(result)
+        self._on_launch(name, result)
 
     def do_bench(
         self,
@@ -235,11 +235,11 @@ class SimulatedDriver:
         """Run `fn` once and return a number for its time in ms from simulated counters, in place of
         triton.testing.do_bench. It ranks configurations roughly and is no measurement of a card. Without a launch
         it is the time of the host."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with self.counting() as launches:
             fn()
-        milliseconds = sum(simulated_ms(each, chip(self.options.chip)) for each in launches)
-        milliseconds = milliseconds if launches else (time.perf_counter() - begun) * 1000
+        milliseconds = sum(simulated_ms(item, chip(self.options.chip)) for item in launches)
+        milliseconds = milliseconds if launches else (time.perf_counter() - start) * 1000
         self._note_simulated(bool(launches))
         if quantiles is not None:
             return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds

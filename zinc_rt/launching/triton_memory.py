@@ -147,9 +147,9 @@ def live_allocations() -> list[HostAllocation]:
     if torch is None:
         return []
     by_address = {}
-    for each in gc.get_objects():
-        if isinstance(each, torch.Tensor) and each.device.type == "cpu" and each.layout is torch.strided:
-            storage = each.untyped_storage()
+    for item in gc.get_objects():
+        if isinstance(item, torch.Tensor) and item.device.type == "cpu" and item.layout is torch.strided:
+            storage = item.untyped_storage()
             if storage.nbytes():
                 by_address[storage.data_ptr()] = HostAllocation(
                     storage.data_ptr(), storage.nbytes(), True, storage
@@ -160,14 +160,14 @@ def live_allocations() -> list[HostAllocation]:
 def merged(allocations: Iterable[HostAllocation]) -> list[HostAllocation]:
     """Return allocations without overlap, sorted: torch.from_numpy and slices of foreign memory share bytes."""
     joined: list[HostAllocation] = []
-    for each in sorted(allocations, key=lambda one: (one.address, -one.size_bytes)):
+    for allocation in sorted(allocations, key=lambda allocation: (allocation.address, -allocation.size_bytes)):
         last = joined[-1] if joined else None
-        if last is None or each.address >= last.address + last.size_bytes:
-            joined.append(each)
+        if last is None or allocation.address >= last.address + last.size_bytes:
+            joined.append(allocation)
             continue
-        end = max(last.address + last.size_bytes, each.address + each.size_bytes)
-        writable = last.writable or each.writable
-        joined[-1] = HostAllocation(last.address, end - last.address, writable, (last.owner, each.owner))
+        end = max(last.address + last.size_bytes, allocation.address + allocation.size_bytes)
+        writable = last.writable or allocation.writable
+        joined[-1] = HostAllocation(last.address, end - last.address, writable, (last.owner, allocation.owner))
     return joined
 
 
@@ -185,8 +185,8 @@ class DeviceCopy:
 
     def content(self) -> np.ndarray:
         """Return a view of the copy, uint8."""
-        at = self.buffer.host.address + self.offset
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self.host.size_bytes).from_address(at))
+        offset = self.buffer.host.address + self.offset
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.host.size_bytes).from_address(offset))
 
 
 class DeviceCopies:
@@ -199,13 +199,13 @@ class DeviceCopies:
 
     def begin(self, pointers: Sequence[HostPointer], numbers: Sequence[int]) -> None:
         """Copy the allocations of a launch to the GPU. `numbers`: integer arguments, which may be addresses."""
-        wanted = [each.allocation for each in pointers if each.allocation is not None]
-        tables = [each for each in pointers if each.stores_pointers and self._has_addresses(each)]
-        if tables or any(each >= LEAST_ADDRESS for each in numbers):
-            wanted += self._meant(tables, numbers)
-        self._copies = [self._copy(each, pointers) for each in merged(wanted)]
-        for each in self._copies:
-            each.content()[:] = each.host.bytes()
+        allocations = [pointer.allocation for pointer in pointers if pointer.allocation is not None]
+        tables = [pointer for pointer in pointers if pointer.stores_pointers and self._has_addresses(pointer)]
+        if tables or any(number >= LEAST_ADDRESS for number in numbers):
+            allocations += self._meant(tables, numbers)
+        self._copies = [self._copy(item, pointers) for item in merged(allocations)]
+        for item in self._copies:
+            item.content()[:] = item.host.bytes()
         for table in tables:
             self._translate(table, to_gpu=True)
 
@@ -214,14 +214,14 @@ class DeviceCopies:
         for table in pointers:
             if table.stores_pointers and table.allocation is not None:
                 self._translate(table, to_gpu=False)
-        for each in self._copies:
-            if not each.host.writable:
+        for item in self._copies:
+            if not item.host.writable:
                 continue
-            new, old = each.content(), each.host.bytes()
+            new, old = item.content(), item.host.bytes()
             if not np.array_equal(new, old):
                 old[:] = new
         self._copies = []
-        kept = sum(each.buffer.size_bytes for each in self._pool.values())
+        kept = sum(item.buffer.size_bytes for item in self._pool.values())
         while kept > POOL_BYTES:
             oldest = self._pool.pop(next(iter(self._pool)))
             kept -= oldest.buffer.size_bytes
@@ -229,7 +229,7 @@ class DeviceCopies:
 
     def va(self, address: int) -> int:
         """Return the address on the GPU. One in no allocation stays as it is: the kernel faults there."""
-        copy = next((each for each in self._copies if each.host.contains(address)), None)
+        copy = next((item for item in self._copies if item.host.contains(address)), None)
         if copy is None:  # just behind an allocation, like an end pointer
             copy = next((e for e in self._copies if address == e.host.address + e.host.size_bytes), None)
         return address if copy is None else copy.va + (address - copy.host.address)
@@ -240,7 +240,8 @@ class DeviceCopies:
         if copy is None:
             offset = GUARD_BYTES + host.address % PAGE_BYTES
             name = next(
-                (each.name for each in pointers if each.allocation and host.contains(each.address)), "memory"
+                (pointer.name for pointer in pointers if pointer.allocation and host.contains(pointer.address)),
+                "memory",
             )
             size = offset + host.size_bytes + GUARD_BYTES
             buffer = self._gpu.alloc(size, Placement.GTT, name, writable=host.writable)
@@ -270,21 +271,21 @@ class DeviceCopies:
         values = [np.asarray(list(numbers), np.int64)] + [v for t in tables if (v := self._values(t)) is not None]
         addresses = np.unique(np.concatenate(values))
         chosen = []
-        for each in live_allocations():
-            at = np.searchsorted(addresses, each.address)
-            if at < len(addresses) and each.contains(int(addresses[at])):
-                chosen.append(each)
+        for live_allocation in live_allocations():
+            offset = np.searchsorted(addresses, live_allocation.address)
+            if offset < len(addresses) and live_allocation.contains(int(addresses[offset])):
+                chosen.append(live_allocation)
         return chosen
 
     def _translate(self, table: HostPointer, *, to_gpu: bool) -> None:
         """Replace host addresses in the copy of a table by GPU addresses, or the other way round."""
-        copy = next((each for each in self._copies if each.host.contains(table.address)), None)
+        copy = next((item for item in self._copies if item.host.contains(table.address)), None)
         if copy is None or self._values(table) is None:
             return
-        at = copy.buffer.host.address + copy.offset + table.address - copy.host.address
-        values = np.ctypeslib.as_array((ctypes.c_int64 * int(np.prod(table.shape))).from_address(at))
+        offset = copy.buffer.host.address + copy.offset + table.address - copy.host.address
+        values = np.ctypeslib.as_array((ctypes.c_int64 * int(np.prod(table.shape))).from_address(offset))
         original = values.copy()
-        for each in self._copies:
-            here, there = (each.host.address, each.va) if to_gpu else (each.va, each.host.address)
-            inside = (original >= here) & (original < here + each.host.size_bytes)
+        for item in self._copies:
+            here, there = (item.host.address, item.va) if to_gpu else (item.va, item.host.address)
+            inside = (original >= here) & (original < here + item.host.size_bytes)
             values[inside] = original[inside] - here + there

@@ -106,8 +106,8 @@ def read_reports(folder: Path) -> SanitizeReport:
             except ValueError:
                 continue
             launches += row["launches"]
-            findings += [_group(each) for each in row["findings"]]
-            remarks += [_group(each) for each in row["remarks"]]
+            findings += [_group(finding) for finding in row["findings"]]
+            remarks += [_group(remark) for remark in row["remarks"]]
     return SanitizeReport(launches, same_places(findings), same_places(remarks))
 
 

@@ -48,7 +48,7 @@ def cuda_on_cpu(chip: str) -> None:
             if "device" in kwargs:
                 kwargs = {**kwargs, "device": on_cpu(kwargs["device"])}
             if func is torch.Tensor.to:
-                args = tuple(on_cpu(each) for each in args)
+                args = tuple(on_cpu(argument) for argument in args)
             return func(*args, **kwargs)
 
     CudaOnCpu().__enter__()

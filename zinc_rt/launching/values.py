@@ -103,7 +103,7 @@ def parse_type(text: str, name: str) -> np.dtype[Any]:
 
 def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> LaunchBuffer:
     try:
-        sizes = tuple(int(each) for each in re.split(r"[,x]", shape.replace(" ", "")))
+        sizes = tuple(int(part) for part in re.split(r"[,x]", shape.replace(" ", "")))
     except ValueError:
         raise UsageError(f"--arg {text}: no shape [{shape}]") from None
     if way == "out" and fill is None:

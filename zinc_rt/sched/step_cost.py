@@ -171,20 +171,20 @@ class MeasuredCost:
         `predicted_ns` is its time with so many. Sizes are tried from the largest, each with its ratio: within one,
         more units take longer."""
         for size in range((tokens + maximum - 1).bit_length(), -1, -1):
-            least = max(1, (1 << size >> 1) + 1 - tokens)
+            minimum = max(1, (1 << size >> 1) + 1 - tokens)
             largest = min(maximum, (1 << size) - tokens)
-            if least > largest:
+            if minimum > largest:
                 continue
             limit_ns = budget_ns / self._ratio(prompts, size)
-            if predicted_ns(least) > limit_ns:
+            if predicted_ns(minimum) > limit_ns:
                 continue
-            while least < largest:
-                middle = (least + largest + 1) // 2
+            while minimum < largest:
+                middle = (minimum + largest + 1) // 2
                 if predicted_ns(middle) <= limit_ns:
-                    least = middle
+                    minimum = middle
                 else:
                     largest = middle - 1
-            return least
+            return minimum
         return 0
 
     def _ratio(self, prompts: bool, size: int) -> float:

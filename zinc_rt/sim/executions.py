@@ -38,8 +38,8 @@ class KernelExecution:
 
 def from_json(row: Mapping[str, Any]) -> KernelExecution:
     """Return the execution that asdict converted to a JSON object."""
-    accesses = (MemoryAccess(each["pc"], _pairs(each["ranges"])) for each in row["accesses"])
-    return KernelExecution(row["kernel"], tuple(CodeExecution(**each) for each in row["code"]), tuple(accesses))
+    accesses = (MemoryAccess(access["pc"], _pairs(access["ranges"])) for access in row["accesses"])
+    return KernelExecution(row["kernel"], tuple(CodeExecution(**item) for item in row["code"]), tuple(accesses))
 
 
 def _pairs(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:

@@ -302,7 +302,7 @@ class SimGpu:
     def _move_out(self, bo: Bo) -> bool:
         """Move a buffer to host memory while the queues of its client are off the hardware (amdgpu_userq_evict,
         kgd2kfd_quiesce_mm). A queue that does not stop is reset."""
-        entries = [each for each in self.on_hardware if each.queue.process_id == bo.owner and not each.evicted]
+        entries = [item for item in self.on_hardware if item.queue.process_id == bo.owner and not item.evicted]
         stopped = []
         for entry in entries:
             queue = entry.queue

@@ -150,7 +150,7 @@ class SimDriver:
     def executions(self) -> list[KernelExecution]:
         """Return what ran to its end since the last call, by kernel; empty unless the machine counts it
         (`profile`)."""
-        return [each for gpu in self.machine.gpus for each in gpu.executions()]
+        return [execution for gpu in self.machine.gpus for execution in gpu.executions()]
 
     def tell_again(self) -> None:
         for gpu in self.machine.gpus:

@@ -180,7 +180,7 @@ def _next(arguments: argparse.Namespace) -> int:
         run, session.new_boot = proposal.run, proposal.new_boot
         row = {"what": "next", "run": wording.setting(session, run), "new_boot": proposal.new_boot}
         journal.append(journal_path(arguments), row)
-    reboot = session.new_boot and boot_name(arguments) in {each.boot for each in session.runs}
+    reboot = session.new_boot and boot_name(arguments) in {run.boot for run in session.runs}
     words = journal_option(arguments)
     show(arguments, wording.task(session, run, proposal, words, reboot=reboot, outcome="pass|fail|unclear"))
     return write_fault_report(arguments, state, run=run, proposal=proposal)
@@ -233,25 +233,25 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _outcome(arguments: argparse.Namespace, session: BisectSession) -> dict[str, Any]:
     """Return the recorded outcome: pass, fail or unclear; of a speed bisection a number and its output."""
-    said, measure = arguments.what or "", session.problem.measure
+    output, measure = arguments.what or "", session.problem.measure
     if measure is None:
-        if arguments.output or said not in PASS_FAIL:
+        if arguments.output or output not in PASS_FAIL:
             raise UsageError(RECORD_WORDS)
-        return {"outcome": said}
-    if said == "unclear":
-        return {"outcome": said}
+        return {"outcome": output}
+    if output == "unclear":
+        return {"outcome": output}
     if arguments.output is None:
         raise UsageError(
             "record of a speed needs --output right or --output wrong: a wrong result is neither fast nor slow",
             next=f"check the output: {measure.check}" if measure.check else "",
         )
-    number = said.removesuffix(measure.unit).strip()
+    number = output.removesuffix(measure.unit).strip()
     try:
         value = float(number)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"record {said!r}: expected a positive number of {measure.unit}, or unclear")
+        raise UsageError(f"record {output!r}: expected a positive number of {measure.unit}, or unclear")
     outcome = "measured" if arguments.output == "right" else "wrong"
     return {"outcome": outcome, "value": value, "unit": measure.unit}
 
@@ -287,8 +287,8 @@ def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignme
         name, equals, value = part.strip().partition("=")
         if not equals:
             raise UsageError(f"--with {part.strip()!r}: expected NAME=VALUE")
-        at = session.problem.index(name)
-        run[at] = session.problem.value(at, value)
+        index = session.problem.index(name)
+        run[index] = session.problem.value(index, value)
     return tuple(run)
 
 

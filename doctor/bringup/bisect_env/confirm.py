@@ -53,41 +53,41 @@ class ConfirmationPlan:
     def next_arm(self, spent: Sequence[int]) -> int | None:
         """Return the arm of the next boot, or None if all are spent: BLOCK boots of each arm in turn, because a
         change of arms changes most variables."""
-        open_arms = [at for at, boots in enumerate(self.boots) if spent[at] < boots]
-        return min(open_arms, key=lambda at: (spent[at] // BLOCK, at)) if open_arms else None
+        open_arms = [index for index, boots in enumerate(self.boots) if spent[index] < boots]
+        return min(open_arms, key=lambda open_arm: (spent[open_arm] // BLOCK, open_arm)) if open_arms else None
 
 
 def arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tuple[Arm, ...]:
     """Return the arms of a suspect, given as variables with their bad values. Of an ordered variable they use
     the first bad value and the value before it, so the boundary is confirmed as well."""
     only, but = list(problem.good), list(problem.bad)
-    names = " and ".join(problem.variables[at].name for at, _ in suspect)
+    names = " and ".join(problem.variables[index].name for index, _ in suspect)
     fine: dict[int, int] = {}
-    for at, bad in suspect:
-        variable = problem.variables[at]
-        only[at] = but[at] = variable.bad
-        fine[at] = variable.good
+    for index, bad in suspect:
+        variable = problem.variables[index]
+        only[index] = but[index] = variable.bad
+        fine[index] = variable.good
         if variable.ordered:
             step = 1 if variable.bad > variable.good else -1
             first = min(bad) if step > 0 else max(bad)
-            only[at], fine[at] = first, first - step
-    found = [Arm("only", tuple(only), f"with only {names} bad")]
-    for at, _ in suspect:
-        without = tuple(fine[at] if place == at else value for place, value in enumerate(but))
-        found.append(Arm("but", without, f"with everything but {problem.variables[at].name} bad"))
-    return (*found, Arm("good", problem.good, "with all values good"))
+            only[index], fine[index] = first, first - step
+    result = [Arm("only", tuple(only), f"with only {names} bad")]
+    for index, _ in suspect:
+        without = tuple(fine[index] if location == index else value for location, value in enumerate(but))
+        result.append(Arm("but", without, f"with everything but {problem.variables[index].name} bad"))
+    return (*result, Arm("good", problem.good, "with all values good"))
 
 
 def boot_likelihood(failed: np.ndarray | int, runs: int) -> np.ndarray:
     """Return the log likelihood [..., chances] of `failed` of the `runs` of one boot, whose failure rate is
     drawn around the arm's."""
     fails = np.asarray(failed)[..., None]
-    found = np.zeros((*np.shape(failed), len(CHANCES)))
+    result = np.zeros((*np.shape(failed), len(CHANCES)))
     for seen in range(runs):  # the order of a boot's runs does not matter: take the fails first
-        found += np.log(np.where(seen < fails, BOOT_WEIGHT * CHANCES + seen, 1))
-        found += np.log(np.where(seen < runs - fails, BOOT_WEIGHT * (1 - CHANCES) + seen, 1))
-        found -= np.log(BOOT_WEIGHT + seen)
-    return found
+        result += np.log(np.where(seen < fails, BOOT_WEIGHT * CHANCES + seen, 1))
+        result += np.log(np.where(seen < runs - fails, BOOT_WEIGHT * (1 - CHANCES) + seen, 1))
+        result -= np.log(BOOT_WEIGHT + seen)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +148,23 @@ def _priors(rates: Rates | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     first = (rate + LEAST_EFFECT <= CHANCES).astype(float)
     first /= first.sum(axis=1, keepdims=True)
     effect = np.maximum(LEAST_EFFECT, 2 * np.sqrt(rate * (1 - rate)))
-    least = rate + np.concatenate([np.minimum(effect, (CHANCES - rate) / 2), effect], axis=1)
-    rest = (np.maximum(least, rate + 0.04)[..., None] <= CHANCES).astype(float)
+    minimum = rate + np.concatenate([np.minimum(effect, (CHANCES - rate) / 2), effect], axis=1)
+    rest = (np.maximum(minimum, rate + 0.04)[..., None] <= CHANCES).astype(float)
     rest[:, :, -1] = 1
     return chance, np.exp(-CHANCES[chance] / CHANCE_SPREAD), first, rest / rest.sum(axis=2, keepdims=True)
 
 
 def _sum(logs: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.logaddexp.reduce(logs, axis=-1)
-    return found
+    result: np.ndarray = np.logaddexp.reduce(logs, axis=-1)
+    return result
 
 
 def arms_of_cause(problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int) -> tuple[Arm, ...]:
     """Return the arms of a suspect (an index in `model.causes`)."""
     hypotheses = np.flatnonzero(model.cause_of == suspect)
     likeliest = hypotheses[int(posterior[:, hypotheses].sum(axis=0).argmax())]
-    parts = dict.fromkeys(int(each) for each in model.parts[likeliest])
-    return arms(problem, [model.bad_values(each) for each in parts])
+    parts = dict.fromkeys(int(item) for item in model.parts[likeliest])
+    return arms(problem, [model.bad_values(part) for part in parts])
 
 
 def plan(
@@ -172,21 +172,21 @@ def plan(
 ) -> ConfirmationPlan:
     """Plan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
     estimated (`posterior` [rates, hypotheses])."""
-    found = arms_of_cause(problem, model, posterior, suspect)
+    arms = arms_of_cause(problem, model, posterior, suspect)
     hypotheses = np.flatnonzero(model.cause_of == suspect)
     weight = posterior[:, hypotheses].sum(axis=1)
     weight = weight / weight.sum()
-    passes = float(sum(w * each.bad_passes for w, each in zip(weight, model.rates, strict=True)))
+    passes = float(sum(w * item.bad_passes for w, item in zip(weight, model.rates, strict=True)))
     fails = model.rates[int(weight.argmax())].good_fails
-    nearest = Rates(*(round(ceil(each / 0.05 - 0.5) * 0.05, 2) for each in (passes, fails)))
-    return ConfirmationPlan(found, planned(nearest, len(found) - 2, problem.rates, confidence))
+    nearest = Rates(*(round(ceil(item / 0.05 - 0.5) * 0.05, 2) for item in (passes, fails)))
+    return ConfirmationPlan(arms, planned(nearest, len(arms) - 2, problem.rates, confidence))
 
 
 def extended(spent: ConfirmationPlan) -> ConfirmationPlan:
     """Return the plan that follows one that did not decide: twice the boots, and the arm with all good."""
     boots = tuple(
-        2 * max(each, max(spent.boots) if arm.role == "good" else 1)
-        for arm, each in zip(spent.arms, spent.boots, strict=True)
+        2 * max(item, max(spent.boots) if arm.role == "good" else 1)
+        for arm, item in zip(spent.arms, spent.boots, strict=True)
     )
     return ConfirmationPlan(spent.arms, boots)
 
@@ -204,9 +204,9 @@ def planned(rates: Rates, variables: int, known: Rates | None, confidence: float
         draw = np.random.default_rng(1)
         chance = [1 - rates.bad_passes, *[rates.good_fails] * (variables + 1)]
         likelihood = np.zeros((DRAWS, variables + 2, len(CHANCES)))
-        for at, (runs, failing) in enumerate(zip(of_size(size), chance, strict=True)):
+        for index, (runs, failing) in enumerate(zip(of_size(size), chance, strict=True)):
             failed = draw.binomial(runs, failing, DRAWS)[:, None]
-            likelihood[:, at] = failed * np.log(CHANCES) + (runs - failed) * np.log(1 - CHANCES)
+            likelihood[:, index] = failed * np.log(CHANCES) + (runs - failed) * np.log(1 - CHANCES)
         return bool((judge(likelihood, known).cause >= confidence).mean() >= DECIDES)
 
     return of_size(SIZES[min(bisect_left(SIZES, True, key=decides), len(SIZES) - 1)])

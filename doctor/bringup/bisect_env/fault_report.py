@@ -37,7 +37,8 @@ def write_fault_report(
     ]
     details["confirmation"] = _arms(state, confirmation) if confirmation else None
     details["refuted"] = [
-        {**_arms(state, each), "finding": wording.refutation(state, each)} for each in state.refuted
+        {**_arms(state, confirmation), "finding": wording.refutation(state, confirmation)}
+        for confirmation in state.refuted
     ]
     if run is not None:
         details["next"] = wording.next_run(session, run)

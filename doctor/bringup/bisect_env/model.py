@@ -72,8 +72,8 @@ class CauseModel:
     def fails(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability that a run fails [rates, 1], with the fault and without it, in a new boot."""
         return (
-            np.array([[1 - each.bad_passes] for each in self.rates]),
-            np.array([[each.good_fails] for each in self.rates]),
+            np.array([[1 - rate.bad_passes] for rate in self.rates]),
+            np.array([[rate.good_fails] for rate in self.rates]),
         )
 
     def fails_in_boot(self, present: np.ndarray, failed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,25 +99,25 @@ class CauseModel:
         with_fault, without = chances or self.fails()
         chance = np.where(present[:, None, :], with_fault, without)
         chance = np.where(failed[:, None, None], chance, 1 - chance)
-        found = posterior * chance
-        return found / found.sum(axis=(1, 2), keepdims=True)
+        result = posterior * chance
+        return result / result.sum(axis=(1, 2), keepdims=True)
 
     def bad_values(self, pattern: int) -> tuple[int, frozenset[int]]:
         """Return a pattern's variable and its values that cause the fault."""
         variable, bad = self.patterns[pattern]
-        return variable, frozenset(int(each) for each in np.flatnonzero(bad))
+        return variable, frozenset(int(index) for index in np.flatnonzero(bad))
 
     def without(self, posterior: np.ndarray, cause: int) -> np.ndarray:
         """Return the posterior after a cause (an index in `causes`) was refuted."""
-        found = np.where(self.cause_of == cause, 0.0, posterior)
-        return found / found.sum(axis=(1, 2), keepdims=True)
+        result = np.where(self.cause_of == cause, 0.0, posterior)
+        return result / result.sum(axis=(1, 2), keepdims=True)
 
     def beliefs(self, posterior: np.ndarray) -> np.ndarray:
         """Return the probabilities of the causes [cases, causes]."""
         of_hypothesis = posterior.sum(axis=1)
-        found = np.zeros((len(posterior), len(self.causes)))
-        np.add.at(found.T, self.cause_of, of_hypothesis.T)
-        return found
+        result = np.zeros((len(posterior), len(self.causes)))
+        np.add.at(result.T, self.cause_of, of_hypothesis.T)
+        return result
 
 
 def entropy(chance: np.ndarray) -> np.ndarray:
@@ -150,15 +150,15 @@ def build(problem: Problem) -> CauseModel:
     patterns: list[tuple[int, np.ndarray]] = []
     weights: list[float] = []
     texts: list[str] = []
-    for at, variable in enumerate(problem.variables):
+    for index, variable in enumerate(problem.variables):
         bad_values = variable.patterns()
         for pattern in bad_values:
             bad = np.zeros(len(variable.values), bool)
             bad[list(pattern)] = True
-            patterns.append((at, bad))
+            patterns.append((index, bad))
             weights.append(variable.suspect / len(bad_values))
-            texts.append(_text(problem, at, pattern))
-    singles = [(each, each) for each in range(len(patterns))]
+            texts.append(_text(problem, index, pattern))
+    singles = [(index, index) for index in range(len(patterns))]
     pairs = [
         (one, other)
         for one, other in combinations(range(len(patterns)), 2)
@@ -175,8 +175,8 @@ def build(problem: Problem) -> CauseModel:
     cause_of = []
     for one, other in [*singles, *pairs]:
         places = tuple(dict.fromkeys((patterns[one][0], patterns[other][0])))
-        said = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
-        cause_of.append(causes.setdefault(Cause(places, said), len(causes)))
+        text = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
+        cause_of.append(causes.setdefault(Cause(places, text), len(causes)))
     cause_of += [causes.setdefault(Cause((), text), len(causes)) for text in (ALWAYS, NEVER)]
     rates = UNKNOWN_RATES if problem.rates is None else {problem.rates: 1.0}
     return CauseModel(
@@ -190,9 +190,9 @@ def build(problem: Problem) -> CauseModel:
     )
 
 
-def _text(problem: Problem, at: int, bad: frozenset[int]) -> str:
+def _text(problem: Problem, index: int, bad: frozenset[int]) -> str:
     """A cause in words: of an ordered variable also where it begins; of others the name, whatever else is bad."""
-    variable = problem.variables[at]
+    variable = problem.variables[index]
     if len(variable.values) == 2 or not variable.ordered:
         return f"{variable.name} {variable.values[variable.bad]}"
     first = min(bad) if variable.bad > variable.good else max(bad)

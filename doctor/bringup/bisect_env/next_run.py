@@ -29,13 +29,13 @@ def propose_run(arguments: argparse.Namespace, state: SessionState) -> Proposal:
                 f"the suspect cannot be confirmed: a run {arm.text} was recorded as impossible to set up",
                 next="record --with NAME=VALUE of the values that can be set, or zinc-rt bisect-env status",
             )
-        used = any(each.boot == boot for each in session.runs)
+        used = any(run.boot == boot for run in session.runs)
         cost = minutes(session.problem, run, session.now, reboot=used)
         return Proposal(arm.run, 0.0, float(cost[0]))
     earlier = [
-        (state.model.present(np.array([each.run]))[:, 0], each.outcome == "fail")
-        for each in session.runs
-        if each.boot == boot and each.outcome in ("pass", "fail")
+        (state.model.present(np.array([run.run]))[:, 0], run.outcome == "fail")
+        for run in session.runs
+        if run.boot == boot and run.outcome in ("pass", "fail")
     ]
     in_boot = boot_chances(state.model, earlier)
     proposal = propose(session.problem, state.model, state.posterior, session.now, session.impossible, in_boot)

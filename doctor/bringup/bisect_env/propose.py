@@ -34,18 +34,18 @@ def minutes(problem: Problem, runs: np.ndarray, now: Assignment, *, reboot: bool
     """Return the cost [runs] from `now` on: the test, every change, and once the most expensive shared
     cost, which is at least that of a reboot if `reboot`."""
     changed = runs != np.array(now)
-    each = np.array([KINDS[variable.kind].each_minutes for variable in problem.variables])
+    item = np.array([KINDS[variable.kind].each_minutes for variable in problem.variables])
     once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
     shared = np.maximum((changed * once).max(axis=1), REBOOT_MINUTES if reboot else 0.0)
-    total: np.ndarray = problem.test_minutes + changed @ each + shared
+    total: np.ndarray = problem.test_minutes + changed @ item + shared
     return total
 
 
 def reboots(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
     """Return [runs] bool: whether the change from `now` includes a reboot."""
     once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
-    found: np.ndarray = ((runs != np.array(now)) & (once >= REBOOT_MINUTES)).any(axis=1)
-    return found
+    result: np.ndarray = ((runs != np.array(now)) & (once >= REBOOT_MINUTES)).any(axis=1)
+    return result
 
 
 def propose(
@@ -71,8 +71,10 @@ def propose(
             bits = np.where(stays, information(model, posterior, present, in_boot)[0], 0)
             options.append((bits, minutes(problem, tried, now)))
         changes = (tried != np.array(now)).sum(axis=1)
-        found = [_best(tried, bits, cost, changes, new_boot=not at) for at, (bits, cost) in enumerate(options)]
-        step = max(found, key=lambda each: each[0])
+        result = [
+            _best(tried, bits, cost, changes, new_boot=not index) for index, (bits, cost) in enumerate(options)
+        ]
+        step = max(result, key=lambda item: item[0])
         if best is not None and step[0] <= best[0]:
             break
         best = step
@@ -87,9 +89,9 @@ def _best(
 ) -> tuple[float, Proposal]:
     """The run with the most bits per minute, of equal ones that with the fewest changes."""
     score = np.round(bits / cost, 9)
-    at = int(np.lexsort((changes, -score))[0])
-    run = tuple(int(each) for each in tried[at])
-    return float(score[at]), Proposal(run, max(float(bits[at]), 0.0), float(cost[at]), new_boot)
+    index = int(np.lexsort((changes, -score))[0])
+    run = tuple(int(item) for item in tried[index])
+    return float(score[index]), Proposal(run, max(float(bits[index]), 0.0), float(cost[index]), new_boot)
 
 
 def combinations(problem: Problem) -> int:
@@ -114,18 +116,18 @@ def candidates(problem: Problem) -> np.ndarray:
 
 def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
     """Return the neighbours of `run`: itself, and all runs that differ from it in one variable."""
-    here = tuple(int(each) for each in run)
-    found = {
-        (*here[:at], value, *here[at + 1 :])
-        for at, variable in enumerate(problem.variables)
+    here = tuple(int(item) for item in run)
+    result = {
+        (*here[:index], value, *here[index + 1 :])
+        for index, variable in enumerate(problem.variables)
         for value in range(len(variable.values))
     }
-    return np.array(sorted(found))
+    return np.array(sorted(result))
 
 
 def possible(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:
     """Return the runs without those that contain an impossible combination."""
     keep = np.ones(len(runs), bool)
-    for each in impossible:
-        keep &= ~np.all([runs[:, variable] == value for variable, value in each], axis=0)
+    for partial in impossible:
+        keep &= ~np.all([runs[:, variable] == value for variable, value in partial], axis=0)
     return runs[keep]

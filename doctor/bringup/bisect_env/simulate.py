@@ -45,8 +45,8 @@ class SimulatedSetting:
 
     @property
     def text(self) -> str:
-        said = f"{self.fault}, {_chance(self.rates)}"
-        return said + (f", {self.runs_per_boot} runs a boot" if self.runs_per_boot > 1 else "")
+        text = f"{self.fault}, {_chance(self.rates)}"
+        return text + (f", {self.runs_per_boot} runs a boot" if self.runs_per_boot > 1 else "")
 
     @property
     def explained(self) -> bool:
@@ -68,7 +68,7 @@ TOLD = tuple(
         ("a pair", 0.1, 20),
     )
 )
-NOT_TOLD = tuple(SimulatedSetting(each.fault, each.rates, each.median_limit, known=False) for each in TOLD)
+NOT_TOLD = tuple(SimulatedSetting(item.fault, item.rates, item.median_limit, known=False) for item in TOLD)
 VERY_FLAKY = tuple(
     SimulatedSetting(fault, rates, known=False)
     for fault in EXPLAINED
@@ -103,9 +103,9 @@ class SimulatedOutcome:
 
 def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
     rates = setting.rates
-    told = Rates(max(rates.bad_passes, LEAST_RATE), max(rates.good_fails, LEAST_RATE)) if rates else None
-    rows = tuple(Variable(f"v{at}", ("good", "bad"), 0, 1) for at in range(variables))
-    return Problem(rows, rates=told if setting.known else None)
+    message = Rates(max(rates.bad_passes, LEAST_RATE), max(rates.good_fails, LEAST_RATE)) if rates else None
+    rows = tuple(Variable(f"v{index}", ("good", "bad"), 0, 1) for index in range(variables))
+    return Problem(rows, rates=message if setting.known else None)
 
 
 def simulate(
@@ -113,12 +113,12 @@ def simulate(
 ) -> SimulatedOutcome:
     """Simulate the bisections. All changes have the same cost, so the run with the most information is
     selected, and each is made in a boot of its own."""
-    made = problem(setting)
-    model = build(made)
+    result = problem(setting)
+    model = build(result)
     draw = np.random.default_rng(seed)
     parts = [
-        _Chunk(setting, made, model, min(CHUNK, cases - done), draw, confidence).finish()
-        for done in range(0, cases, CHUNK)
+        _Chunk(setting, result, model, min(CHUNK, cases - index), draw, confidence).finish()
+        for index in range(0, cases, CHUNK)
     ]
     names = SimulatedOutcome.__slots__
     return SimulatedOutcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
@@ -128,10 +128,10 @@ def _some(runs: np.ndarray) -> np.ndarray:
     """Return one of eight runs, and all with at most two variables good or bad: the arms of a confirmation. The
     command considers all; the simulation needs at most a little more runs for it."""
     bad = runs.sum(axis=1)
-    found: np.ndarray = runs[
+    run: np.ndarray = runs[
         (np.random.default_rng(0).random(len(runs)) < 1 / 8) | (bad <= 2) | (bad >= VARIABLES - 2)
     ]
-    return found
+    return run
 
 
 class _Truth:
@@ -161,8 +161,8 @@ class _Truth:
         else:
             rates = self.setting.rates
             rate = np.where(causes.any(axis=1), 1 - rates.bad_passes, rates.good_fails)
-        found: np.ndarray = self.draw.binomial(self.setting.runs_per_boot, rate)
-        return found
+        result: np.ndarray = self.draw.binomial(self.setting.runs_per_boot, rate)
+        return result
 
 
 class _Chunk:
@@ -182,7 +182,7 @@ class _Chunk:
         self.possible = _some(candidates(made))
         self.present = model.present(self.possible)
         self.as_float = self.present.astype(np.float32)
-        self.index = {tuple(run): at for at, run in enumerate(self.possible.tolist())}
+        self.index = {tuple(run): index for index, run in enumerate(self.possible.tolist())}
         self.posterior = model.start(cases)
         self.plans: list[confirm.ConfirmationPlan | None] = [None] * cases
         self.suspect = np.full(cases, -1)
@@ -206,28 +206,28 @@ class _Chunk:
     def _step(self, live: np.ndarray) -> None:
         chosen = np.zeros(len(live), int)
         arm = np.full(len(live), -1)
-        for place, case in enumerate(live):
+        for location, case in enumerate(live):
             plan = self.plans[case]
             if plan is not None:
-                at = plan.next_arm(self.counts[case])
-                assert at is not None
-                arm[place], chosen[place] = at, self.index[plan.arms[at].run]
+                index = plan.next_arm(self.counts[case])
+                assert index is not None
+                arm[location], chosen[location] = index, self.index[plan.arms[index].run]
         search = np.flatnonzero(arm < 0)
         if len(search):
-            told = information(self.model, self.posterior[live[search]], self.as_float)
-            told += self.draw.random(told.shape, np.float32) * NEAR  # any of those that tell as much
-            chosen[search] = told.argmax(axis=1)
-            self.bits[live[search]] += told.max(axis=1)
+            message = information(self.model, self.posterior[live[search]], self.as_float)
+            message += self.draw.random(message.shape, np.float32) * NEAR  # any of those that tell as much
+            chosen[search] = message.argmax(axis=1)
+            self.bits[live[search]] += message.max(axis=1)
         failed = self.truth.fails(live, self.possible[chosen])
         self._learn(live, chosen, failed)
         self.result.boots[live] += 1
         first = live[(self.suspect[live] < 0) & (self.refuted[live] == 0)]
         self.result.runs[first] += 1
         boot = confirm.boot_likelihood(failed, self.setting.runs_per_boot)
-        for place, case in enumerate(live):
-            if arm[place] >= 0:
-                self.likelihood[case, arm[place]] += boot[place]
-                self.counts[case][arm[place]] += 1
+        for location, case in enumerate(live):
+            if arm[location] >= 0:
+                self.likelihood[case, arm[location]] += boot[location]
+                self.counts[case][arm[location]] += 1
                 self.result.spent[case] += 1
         self._judge(live[arm >= 0])
         self._suspect(live)
@@ -279,19 +279,19 @@ class _Chunk:
             return
         beliefs = self.model.beliefs(self.posterior[free])
         for case, belief in zip(free, beliefs, strict=True):
-            at = int(belief.argmax())
-            named = bool(self.model.causes[at].variables)
-            if named and belief[at] < SUSPECTED and self.bits[case] < self.model.search_bits:
+            index = int(belief.argmax())
+            named = bool(self.model.causes[index].variables)
+            if named and belief[index] < SUSPECTED and self.bits[case] < self.model.search_bits:
                 continue
-            if not named and belief[at] < confirm.strict(self.confidence):
+            if not named and belief[index] < confirm.strict(self.confidence):
                 continue
             self.bits[case] = 0
             if not named:
                 self.result.not_found[case] = True
                 self.live[case] = False
                 continue
-            self.suspect[case] = at
-            self.plans[case] = confirm.plan(self.made, self.model, self.posterior[case], at, self.confidence)
+            self.suspect[case] = index
+            self.plans[case] = confirm.plan(self.made, self.model, self.posterior[case], index, self.confidence)
             self.counts[case] = [0] * 4
             self.likelihood[case] = 0
             self.result.planned[case] += sum(self._plan(case).boots)

@@ -67,9 +67,9 @@ def _faults(arguments: argparse.Namespace, report: Report) -> None:
             )
         )
         limit = f"{median:g} of {setting.median_limit}" if setting.median_limit else f"{median:g}"
-        told = "told" if setting.known else "not told"
-        words = [setting.text, told, limit, f"{spent:g} of {planned:g}", f"{boots[0]:g}, {boots[1]:g}"]
-        shares = [f"{each:.1%}" for each in (right, wrong, outcome.not_found.mean())]
+        message = "told" if setting.known else "not told"
+        words = [setting.text, message, limit, f"{spent:g} of {planned:g}", f"{boots[0]:g}, {boots[1]:g}"]
+        shares = [f"{item:.1%}" for item in (right, wrong, outcome.not_found.mean())]
         rows.append([*words, *shares, "pass" if holds else "FAIL"])
     headers = [
         f"cause, of {VARIABLES} variables",
@@ -90,14 +90,14 @@ def _speed(arguments: argparse.Namespace, report: Report) -> None:
     rows = []
     for setting in SPEED_SETTINGS:
         outcome = simulate(setting, arguments.cases, arguments.seed, arguments.confidence / 100)
-        median, late, most = (
+        median, late, maximum = (
             float(np.median(outcome.runs)),
             float(np.percentile(outcome.runs, 90)),
             outcome.runs.max(),
         )
         right, sure = float(outcome.right.mean()), float(outcome.sure.mean())
         wrong = float((outcome.sure & ~outcome.right).mean())
-        holds = right >= RIGHT_LIMIT and most <= outcome.most
+        holds = right >= RIGHT_LIMIT and maximum <= outcome.most
         status: Status = "pass" if holds else "fail" if setting.judged else "skip"
         report.results.append(
             Result(
@@ -108,7 +108,7 @@ def _speed(arguments: argparse.Namespace, report: Report) -> None:
                 measure={
                     "median_runs": median,
                     "p90_runs": late,
-                    "most_runs": int(most),
+                    "most_runs": int(maximum),
                     "right": right,
                     "sure": sure,
                     "sure_and_wrong": wrong,
@@ -116,7 +116,7 @@ def _speed(arguments: argparse.Namespace, report: Report) -> None:
                 limit={"most_runs": outcome.most, "right": RIGHT_LIMIT} if setting.judged else {},
             )
         )
-        words = [setting.text, f"{median:g}", f"{late:g}", f"{most} of {outcome.most}"]
+        words = [setting.text, f"{median:g}", f"{late:g}", f"{maximum} of {outcome.most}"]
         rows.append(
             [
                 *words,

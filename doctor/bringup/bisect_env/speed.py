@@ -31,7 +31,7 @@ GRID = np.linspace(-6, 6, 33)  # standard deviations of the noise
 
 def most_runs(problem: Problem) -> int:
     """Return the number of runs after which the bisection ends: 4 log2(n) + 20 for n versions."""
-    return ceil(4 * log2(sum(len(each.patterns()) for each in problem.variables) + 1)) + 20
+    return ceil(4 * log2(sum(len(variable.patterns()) for variable in problem.variables) + 1)) + 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class SpeedModel:
         assert problem.measure is not None
         self.problem, self.measure = problem, problem.measure
         self.patterns: list[tuple[int, int]] = []
-        for at, variable in enumerate(problem.variables):
+        for index, variable in enumerate(problem.variables):
             step = 1 if variable.bad > variable.good else -1
-            self.patterns += [(at, first) for first in range(variable.good + step, variable.bad + step, step)]
+            self.patterns += [(index, first) for first in range(variable.good + step, variable.bad + step, step)]
         count = len(self.patterns)
         two = np.array(np.triu_indices(count, 1)).T
         lone = np.stack([np.arange(count), np.full(count, -1)], axis=1)
@@ -65,7 +65,7 @@ class SpeedModel:
             (two, (-1, 1), STEPS_PRIOR[2] * FASTER),
             (two, (1, -1), STEPS_PRIOR[2] * FASTER),
         ]
-        groups = [each for each in groups if len(each[0])]
+        groups = [group for group in groups if len(group[0])]
         self.parts = np.concatenate([parts for parts, _, _ in groups]).astype(int)
         self.expected = (
             np.concatenate([np.tile(np.array(signs), (len(parts), 1)) for parts, signs, _ in groups]) * STEP
@@ -78,12 +78,12 @@ class SpeedModel:
     def present(self, runs: np.ndarray) -> np.ndarray:
         """Return [patterns + 1, runs]: whether a run has the version of the step or a later one; the last row,
         for no step, is 0."""
-        found = np.zeros((len(self.patterns) + 1, len(runs)))
-        for at, (place, first) in enumerate(self.patterns):
-            variable = self.problem.variables[place]
-            values = runs[:, place]
-            found[at] = values >= first if variable.bad > variable.good else values <= first
-        return found
+        result = np.zeros((len(self.patterns) + 1, len(runs)))
+        for index, (location, first) in enumerate(self.patterns):
+            variable = self.problem.variables[location]
+            values = runs[:, location]
+            result[index] = values >= first if variable.bad > variable.good else values <= first
+        return result
 
     def fit(self, runs: np.ndarray, values: np.ndarray) -> SpeedFit:
         """Fit all hypotheses to the measured `values` [runs] of `runs` [runs, variables]."""
@@ -111,17 +111,17 @@ class SpeedModel:
 
     def steps(self, hypothesis: int, fit: SpeedFit) -> list[SpeedStep]:
         """Return the steps of a hypothesis, in the order of the file."""
-        found = []
+        result = []
         for part, size in zip(self.parts[hypothesis], fit.steps[hypothesis], strict=True):
             if part >= 0:
-                found.append(
+                result.append(
                     SpeedStep(
                         variable=self.patterns[part][0],
                         version=self.patterns[part][1],
                         share=float(np.expm1(size)),
                     )
                 )
-        return found
+        return result
 
     def propose(
         self, fit: SpeedFit | None, runs: Sequence[Assignment], wrong: Sequence[Assignment], now: Assignment,
@@ -129,7 +129,7 @@ class SpeedModel:
     ) -> Proposal | None:  # fmt: skip
         """Return the run with the most information per minute, or None if no combination is left. The first
         two are the ends. Values whose output was wrong are not measured again."""
-        tried = possible(self.candidates, [*impossible, *(tuple(enumerate(each)) for each in wrong)])
+        tried = possible(self.candidates, [*impossible, *(tuple(enumerate(assignment)) for assignment in wrong)])
         if not len(tried):
             return None
         cost = minutes(self.problem, tried, now)
@@ -138,7 +138,7 @@ class SpeedModel:
             if len(places) and end not in runs:
                 return Proposal(end, 0.0, float(cost[places[0]]), new_boot=False)
         if fit is None:
-            run = tuple(int(each) for each in tried[0])
+            run = tuple(int(item) for item in tried[0])
             return Proposal(run, 0.0, float(cost[0]), new_boot=False)
         likely = np.argsort(-fit.weight)[:HYPOTHESES]
         weight = fit.weight[likely] / fit.weight[likely].sum()
@@ -150,8 +150,10 @@ class SpeedModel:
         spread = np.sqrt(np.maximum(weight @ predicted**2 - (weight @ predicted) ** 2, 0))
         best = np.argsort(-spread / cost, kind="stable")[:CANDIDATES]
         bits = _information(weight, predicted[:, best], float(weight @ fit.noise[likely]))
-        at = int(best[int((bits / cost[best]).argmax())])
-        return Proposal(tuple(int(each) for each in tried[at]), float(bits.max()), float(cost[at]), new_boot=False)
+        index = int(best[int((bits / cost[best]).argmax())])
+        return Proposal(
+            tuple(int(item) for item in tried[index]), float(bits.max()), float(cost[index]), new_boot=False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +176,8 @@ def _information(weight: np.ndarray, predicted: np.ndarray, noise: float) -> np.
     norm = noise * np.sqrt(2 * np.pi)
     step = grid[1] - grid[0]
     entropy = -(mixture / norm * np.log2(mixture / norm)).sum(axis=0) * step
-    found: np.ndarray = entropy - 0.5 * np.log2(2 * np.pi * np.e * noise**2)
-    return found
+    result: np.ndarray = entropy - 0.5 * np.log2(2 * np.pi * np.e * noise**2)
+    return result
 
 
 @dataclass(slots=True)
@@ -210,41 +212,41 @@ class SpeedState:
         """Return the steps of the likeliest hypothesis that are sure enough, each with its probability."""
         if self.fit is None:
             return []
-        best, found = int(self.fit.weight.argmax()), []
+        best, result = int(self.fit.weight.argmax()), []
         for part, step in zip(self.model.parts[best], self.model.steps(best, self.fit), strict=False):
             chance = float(self.fit.weight[(self.model.parts == part).any(axis=1)].sum())
             if chance >= self.confidence:
-                found.append((step, chance))
-        return found
+                result.append((step, chance))
+        return result
 
     def unconfirmed(self) -> Assignment | None:
         """Return a run on one side of a likely step that has fewer than CONFIRMING measurements there."""
         if self.fit is None:
             return None
-        measured = [each.run for each in self.runs if each.outcome == "measured"]
+        measured = [run.run for run in self.runs if run.outcome == "measured"]
         wrong = wrong_values(self.runs)
         for step in self.model.steps(int(self.fit.weight.argmax()), self.fit):
             variable = self.model.problem.variables[step.variable]
             before = step.version - (1 if variable.bad > variable.good else -1)
             for version in (step.version, before):
-                there = [run for run in measured if run[step.variable] == version]
-                run = list(there[-1] if there else measured[-1])
+                runs = [run for run in measured if run[step.variable] == version]
+                run = list(runs[-1] if runs else measured[-1])
                 run[step.variable] = version
-                if len(there) < CONFIRMING and tuple(run) not in wrong:
+                if len(runs) < CONFIRMING and tuple(run) not in wrong:
                     return tuple(run)
         return None
 
 
 def compute(model: SpeedModel, runs: Sequence[JournalRun], confidence: float) -> SpeedState:
     """Compute the state from all records."""
-    measured = [each for each in runs if each.outcome == "measured"]
+    measured = [run for run in runs if run.outcome == "measured"]
     fit = None
     if measured:
-        fit = model.fit(np.array([each.run for each in measured]), np.array([each.value for each in measured]))
+        fit = model.fit(np.array([item.run for item in measured]), np.array([item.value for item in measured]))
     state = SpeedState(model, fit, list(runs), confidence)
     state.complete = fit is not None and float(fit.weight.max()) >= confidence
-    spent = sum(each.outcome in ("measured", "wrong") for each in runs) >= most_runs(model.problem)
-    if state.complete and state.unconfirmed() is None and len({each.run for each in measured}) > 1:
+    spent = sum(run.outcome in ("measured", "wrong") for run in runs) >= most_runs(model.problem)
+    if state.complete and state.unconfirmed() is None and len({item.run for item in measured}) > 1:
         state.verdict = "found" if state.named() else "no-step"
     elif spent:
         state.verdict = "likely"
@@ -258,20 +260,20 @@ def propose(state: SpeedState, now: Assignment, impossible: Sequence[Partial] = 
         run = state.unconfirmed()
         if run is not None and len(possible(np.array([run]), impossible)):
             return Proposal(run, 0.0, float(minutes(problem, np.array([run]), now)[0]), new_boot=False)
-    made = [each.run for each in state.runs if each.outcome != "could-not"]
-    return state.model.propose(state.fit, made, wrong_values(state.runs), now, impossible)
+    runs = [run.run for run in state.runs if run.outcome != "could-not"]
+    return state.model.propose(state.fit, runs, wrong_values(state.runs), now, impossible)
 
 
 def wrong_values(runs: Sequence[JournalRun]) -> list[Assignment]:
     """Return the combinations whose output was wrong twice or more, and mostly: they cannot be measured."""
-    found = []
-    for run in dict.fromkeys(each.run for each in runs):
+    result = []
+    for run in dict.fromkeys(run.run for run in runs):
         wrong, right = (
             sum(e.run == run and e.outcome == outcome for e in runs) for outcome in ("wrong", "measured")
         )
         if wrong >= 2 and wrong > right:
-            found.append(run)
-    return found
+            result.append(run)
+    return result
 
 
 # --- simulation ---
@@ -296,11 +298,11 @@ class SpeedSetting:
     @property
     def text(self) -> str:
         count = {0: "no step", 1: "one step", 2: "two steps"}[self.steps]
-        said = f"{' + '.join(map(str, self.versions))} versions, {count}"
+        text = f"{' + '.join(map(str, self.versions))} versions, {count}"
         if self.steps:
-            said += f" of {self.least:.0%}" + (f"-{self.most:.0%}" if self.most > self.least else "")
-        said += f", noise {self.noise:.0%}" + (" (heavy tails)" if self.heavy_tails else "")
-        return said + (f", {self.wrong:.0%} of runs wrong" if self.wrong else "")
+            text += f" of {self.least:.0%}" + (f"-{self.most:.0%}" if self.most > self.least else "")
+        text += f", noise {self.noise:.0%}" + (" (heavy tails)" if self.heavy_tails else "")
+        return text + (f", {self.wrong:.0%} of runs wrong" if self.wrong else "")
 
 
 SPEED_SETTINGS = (
@@ -327,8 +329,8 @@ class SpeedOutcome:
 
 def simulated_problem(setting: SpeedSetting) -> Problem:
     rows = tuple(
-        Variable(f"v{at}", tuple(f"{version}" for version in range(count)), 0, count - 1)
-        for at, count in enumerate(setting.versions)
+        Variable(f"v{index}", tuple(f"{version}" for version in range(count)), 0, count - 1)
+        for index, count in enumerate(setting.versions)
     )
     return Problem(rows, measure=SpeedMeasure("tokens/s", noise=0.03))
 
@@ -342,8 +344,8 @@ def simulate(setting: SpeedSetting, cases: int, seed: int = 11, confidence: floa
     for case in range(cases):
         planted = np.sort(draw.permutation(len(model.patterns))[: setting.steps])
         sizes = np.log1p(-draw.uniform(setting.least, setting.most, setting.steps))
-        made: list[JournalRun] = []
-        state = compute(model, made, confidence)
+        result: list[JournalRun] = []
+        state = compute(model, result, confidence)
         while not state.verdict:
             proposal = propose(state, problem.bad)
             if proposal is None:
@@ -353,9 +355,9 @@ def simulate(setting: SpeedSetting, cases: int, seed: int = 11, confidence: floa
             value = 50 * np.exp(sizes @ present) * max(1 + setting.noise * noise, 0.01)
             is_wrong = draw.random() < setting.wrong
             outcome = "wrong" if is_wrong else "measured"
-            made.append(JournalRun(proposal.run, outcome, "", "", value=float(value * (1.5 if is_wrong else 1))))
-            state = compute(model, made, confidence)
-        runs[case] = len(made)
+            result.append(JournalRun(proposal.run, outcome, "", "", value=float(value * (1.5 if is_wrong else 1))))
+            state = compute(model, result, confidence)
+        runs[case] = len(result)
         named = {(step.variable, step.version) for step in state.steps()}
         right[case] = bool(state.verdict) and named == {model.patterns[at] for at in planted}
         sure[case] = state.complete

@@ -61,7 +61,9 @@ def _report(
     details |= {"ended": bool(state.verdict), "verdict": state.verdict, "complete": state.complete}
     details |= {"torn_lines": session.torn, "unit": measure.unit, "most_runs": speed.most_runs(session.problem)}
     details["runs"] = wording.runs(session)
-    details["wrong_output"] = [wording.setting(session, each) for each in speed.wrong_values(session.runs)]
+    details["wrong_output"] = [
+        wording.setting(session, wrong_value) for wrong_value in speed.wrong_values(session.runs)
+    ]
     steps = [{**wording.step_row(session, step), "confidence": chance} for step, chance in state.named()]
     details["likeliest"] = [
         {"steps": [wording.step_row(session, step) for step in steps], "probability": chance}
@@ -71,13 +73,13 @@ def _report(
         details["next"] = wording.next_run(session, run)
     report = start_report(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
-    done = state.complete and bool(state.verdict)
+    complete = state.complete and bool(state.verdict)
     report.results.append(
         Result(
             "steps",
             "bisection",
-            "pass" if done else "skip",
-            reason="" if done else state.verdict or "more runs are needed",
+            "pass" if complete else "skip",
+            reason="" if complete else state.verdict or "more runs are needed",
             measure={"steps": steps},
         )
     )

@@ -26,24 +26,24 @@ class Confirmation:
 
     @property
     def spent(self) -> list[int]:
-        return [len(each) for each in self.boots]
+        return [len(boot) for boot in self.boots]
 
     def add(self, run: JournalRun) -> bool:
         """Add a run. Return False if its values are those of no arm."""
-        places = [at for at, arm in enumerate(self.plan.arms) if arm.run == run.run]
-        for at in places:
-            counts = self.boots[at].setdefault(run.boot, [0, 0])
+        places = [index for index, arm in enumerate(self.plan.arms) if arm.run == run.run]
+        for index in places:
+            counts = self.boots[index].setdefault(run.boot, [0, 0])
             counts[0] += 1
             counts[1] += run.outcome == "fail"
         return bool(places)
 
     def likelihood(self) -> np.ndarray:
         """Return the log likelihood [1, arms, chances]."""
-        found = np.zeros((1, len(self.boots), len(confirm.CHANCES)))
-        for at, boots in enumerate(self.boots):
+        result = np.zeros((1, len(self.boots), len(confirm.CHANCES)))
+        for index, boots in enumerate(self.boots):
             for runs, failed in boots.values():
-                found[0, at] += confirm.boot_likelihood(failed, runs)
-        return found
+                result[0, index] += confirm.boot_likelihood(failed, runs)
+        return result
 
 
 @dataclass(slots=True)
@@ -63,13 +63,13 @@ class SessionState:
     @property
     def beliefs(self) -> np.ndarray:
         """Return the probabilities of the causes [causes] by the search."""
-        found: np.ndarray = self.model.beliefs(self.posterior)[0]
-        return found
+        belief: np.ndarray = self.model.beliefs(self.posterior)[0]
+        return belief
 
     @property
     def best(self) -> Cause:
-        at = self.confirmation.suspect if self.confirmation else int(self.beliefs.argmax())
-        return self.model.causes[at]
+        index = self.confirmation.suspect if self.confirmation else int(self.beliefs.argmax())
+        return self.model.causes[index]
 
     @property
     def confidence(self) -> float:
@@ -90,8 +90,8 @@ class SessionState:
         """Return the arm whose turn it is, if a suspect is being confirmed and its plan has boots left."""
         if self.confirmation is None or self.ended:
             return None
-        at = self.confirmation.plan.next_arm(self.confirmation.spent)
-        return None if at is None else self.confirmation.plan.arms[at]
+        index = self.confirmation.plan.next_arm(self.confirmation.spent)
+        return None if index is None else self.confirmation.plan.arms[index]
 
     def next_plan(self) -> tuple[Cause, confirm.ConfirmationPlan] | None:
         """Return the plan to state before the next run: of a new suspect, or the extension of a spent one."""
@@ -99,12 +99,12 @@ class SessionState:
             return None
         if self.confirmation is not None:
             return self.best, confirm.extended(self.confirmation.plan)
-        at = int(self.beliefs.argmax())
-        settled = self.beliefs[at] >= SUSPECTED or self.bits >= self.model.search_bits
-        if not settled or not self.model.causes[at].variables:
+        index = int(self.beliefs.argmax())
+        settled = self.beliefs[index] >= SUSPECTED or self.bits >= self.model.search_bits
+        if not settled or not self.model.causes[index].variables:
             return None
         problem, confidence = self.session.problem, self.session.confidence
-        return self.model.causes[at], confirm.plan(problem, self.model, self.posterior[0], at, confidence)
+        return self.model.causes[index], confirm.plan(problem, self.model, self.posterior[0], index, confidence)
 
 
 def compute(session: BisectSession) -> SessionState:
@@ -140,12 +140,12 @@ def boot_chances(
     if not earlier:
         return None
     return model.fails_in_boot(
-        np.array([each for each, _ in earlier]), np.array([failed for _, failed in earlier])
+        np.array([item for item, _ in earlier]), np.array([failed for _, failed in earlier])
     )
 
 
 def _begin(state: SessionState, row: PlanRow) -> None:
-    suspect = next((at for at, cause in enumerate(state.model.causes) if cause.text == row.suspect), None)
+    suspect = next((index for index, cause in enumerate(state.model.causes) if cause.text == row.suspect), None)
     if suspect is None:
         raise InputError(
             f"{state.session.source}: the journal confirms {row.suspect!r}, which is no cause of these variables",
@@ -160,20 +160,20 @@ def _begin(state: SessionState, row: PlanRow) -> None:
 
 
 def _judge(state: SessionState, run: JournalRun) -> None:
-    found, confidence = state.confirmation, state.session.confidence
-    if found is not None and found.add(run):
-        found.judgement = confirm.judge(found.likelihood(), state.session.problem.rates)
-        chance = float(found.judgement.cause[0])
+    result, confidence = state.confirmation, state.session.confidence
+    if result is not None and result.add(run):
+        result.judgement = confirm.judge(result.likelihood(), state.session.problem.rates)
+        chance = float(result.judgement.cause[0])
         if chance >= confidence:
             state.verdict = "guilty"
         elif chance <= confirm.REFUTED:
-            state.refuted.append(found)
+            state.refuted.append(result)
             state.confirmation = None
-            state.posterior = state.model.without(state.posterior, found.suspect)
-            outside = confirm.is_outside(found.judgement.present[0], confirm.strict(confidence))
+            state.posterior = state.model.without(state.posterior, result.suspect)
+            outside = confirm.is_outside(result.judgement.present[0], confirm.strict(confidence))
             if outside or len(state.refuted) >= confirm.MOST_SUSPECTS:
                 state.verdict = "not-explained"
     if state.confirmation is None and not state.ended:
-        at = int(state.beliefs.argmax())
-        if state.beliefs[at] >= confirm.strict(confidence) and not state.model.causes[at].variables:
+        index = int(state.beliefs.argmax())
+        if state.beliefs[index] >= confirm.strict(confidence) and not state.model.causes[index].variables:
             state.verdict = "not-explained" if state.refuted else "not-found"

@@ -86,7 +86,7 @@ class Variable:
             return tuple(
                 frozenset(range(first, last, step)) for first in range(self.good + step, self.bad + step, step)
             )
-        others = [at for at in range(len(self.values)) if at not in (self.good, self.bad)]
+        others = [index for index in range(len(self.values)) if index not in (self.good, self.bad)]
         return tuple(
             frozenset({self.bad, *(other for bit, other in enumerate(others) if chosen >> bit & 1)})
             for chosen in range(1 << len(others))
@@ -138,15 +138,15 @@ class Problem:
 
     def index(self, name: str) -> int:
         """Return the index of the variable. Raises UsageError with the existing names."""
-        for at, variable in enumerate(self.variables):
+        for index, variable in enumerate(self.variables):
             if variable.name == name:
-                return at
+                return index
         known = ", ".join(variable.name for variable in self.variables)
         raise UsageError(f"no variable {name!r}", next=f"one of {known}")
 
-    def value(self, at: int, text: str) -> int:
+    def value(self, index: int, text: str) -> int:
         """Return the index of the value. Raises UsageError."""
-        variable = self.variables[at]
+        variable = self.variables[index]
         if text not in variable.values:
             raise UsageError(f"{variable.name} has no value {text!r}", next=f"one of {', '.join(variable.values)}")
         return variable.values.index(text)
@@ -185,32 +185,32 @@ def parse(document: Any, source: str) -> Problem:
         raise wrong("variables: expected one row per variable, by name")
     variables = tuple(_variable(str(name), row, wrong) for name, row in rows.items())
     measure = _measure(document.get("measure"), wrong)
-    if measure and (document.get("flaky") or not all(each.ordered for each in variables)):
+    if measure and (document.get("flaky") or not all(variable.ordered for variable in variables)):
         raise wrong("measure: a speed bisection has no flaky rates and no values without an order")
-    most = MAX_VERSIONS if measure else MAX_PATTERNS
-    if sum(len(each.patterns()) for each in variables) > most:
-        raise wrong(f"more than {most} possible first bad values: leave out values or variables")
+    max_versions = MAX_VERSIONS if measure else MAX_PATTERNS
+    if sum(len(variable.patterns()) for variable in variables) > max_versions:
+        raise wrong(f"more than {max_versions} possible first bad values: leave out values or variables")
     now = document.get("now", "bad")
     if now not in ("good", "bad"):
         raise wrong(f"now is {now!r}: expected good or bad, the values set now")
     return Problem(
         variables,
         str(document.get("test", "")),
-        _number(document.get("test_minutes", TEST_MINUTES), "test_minutes", wrong, least=0.01),
+        _number(document.get("test_minutes", TEST_MINUTES), "test_minutes", wrong, minimum=0.01),
         _rates(document.get("flaky"), wrong),
         now == "bad",
         measure,
     )
 
 
-def _number(value: Any, what: str, wrong: Any, *, least: float, most: float = 1e6) -> float:
+def _number(value: Any, what: str, wrong: Any, *, minimum: float, maximum: float = 1e6) -> float:
     try:
-        found = float(value)
+        result = float(value)
     except (TypeError, ValueError):
-        found = -1.0
-    if not least <= found <= most:
-        raise wrong(f"{what} is {value!r}: expected a number from {least:g} to {most:g}")
-    return found
+        result = -1.0
+    if not minimum <= result <= maximum:
+        raise wrong(f"{what} is {value!r}: expected a number from {minimum:g} to {maximum:g}")
+    return result
 
 
 def _rates(row: Any, wrong: Any) -> Rates | None:
@@ -220,10 +220,11 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
         raise wrong(
             "flaky: expected exactly bad_passes and good_fails, as fractions of 1; leave it out if unknown"
         )
-    found = [
-        _number(row[name], f"flaky.{name}", wrong, least=0, most=0.49) for name in ("bad_passes", "good_fails")
+    numbers = [
+        _number(row[name], f"flaky.{name}", wrong, minimum=0, maximum=0.49)
+        for name in ("bad_passes", "good_fails")
     ]
-    return Rates(*(max(each, LEAST_RATE) for each in found))
+    return Rates(*(max(number, LEAST_RATE) for number in numbers))
 
 
 def _measure(row: Any, wrong: Any) -> SpeedMeasure | None:
@@ -234,7 +235,7 @@ def _measure(row: Any, wrong: Any) -> SpeedMeasure | None:
     better = row.get("better", "higher")
     if better not in ("higher", "lower"):
         raise wrong(f"measure.better is {better!r}: expected higher or lower")
-    noise = _number(row.get("noise", NOISE), "measure.noise", wrong, least=0.001, most=0.3)
+    noise = _number(row.get("noise", NOISE), "measure.noise", wrong, minimum=0.001, maximum=0.3)
     return SpeedMeasure(str(row["unit"]), better == "higher", noise, str(row.get("check", "")))
 
 
@@ -247,10 +248,10 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
     good, bad = str(row["good"]), str(row["bad"])
     if good == bad:
         raise wrong(f"{name}: good and bad are both {good!r}: it cannot be the cause, leave it out")
-    given = row.get("values", [good, bad])
-    if not isinstance(given, list):
+    argument = row.get("values", [good, bad])
+    if not isinstance(argument, list):
         raise wrong(f"{name}: values: expected a list")
-    values = tuple(str(each) for each in given)
+    values = tuple(str(item) for item in argument)
     if len(set(values)) != len(values) or good not in values or bad not in values:
         raise wrong(f"{name}: values: expected distinct values that include {good!r} and {bad!r}")
     kind = row.get("kind", "other")
@@ -263,7 +264,7 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
         raise wrong(f"{name}: {len(values)} values without an order: at most {MAX_VALUES_UNORDERED}")
     ways = row.get("set", "")
     if isinstance(ways, dict):
-        texts = {str(key): str(each) for key, each in ways.items()}
+        texts = {str(key): str(item) for key, item in ways.items()}
         if set(texts) - set(values):
             raise wrong(f"{name}: set: no such value: {', '.join(sorted(set(texts) - set(values)))}")
         set_text, set_of = "", tuple(texts.get(value, "") for value in values)
@@ -276,7 +277,7 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
         values.index(bad),
         kind,
         ordered,
-        _number(row.get("suspect", 1.0), f"{name}.suspect", wrong, least=0.01, most=100),
+        _number(row.get("suspect", 1.0), f"{name}.suspect", wrong, minimum=0.01, maximum=100),
         set_text,
         set_of,
         str(row.get("seen_in", "")),

@@ -22,47 +22,49 @@ def row(name: str, *words: str) -> str:
 
 
 def setting(session: BisectSession, run: Assignment) -> dict[str, str]:
-    return {v.name: v.values[at] for v, at in zip(session.problem.variables, run, strict=True)}
+    return {v.name: v.values[index] for v, index in zip(session.problem.variables, run, strict=True)}
 
 
 def changes(session: BisectSession, run: Assignment) -> list[int]:
-    return [at for at, (old, new) in enumerate(zip(session.now, run, strict=True)) if old != new]
+    return [index for index, (old, new) in enumerate(zip(session.now, run, strict=True)) if old != new]
 
 
 def runs(session: BisectSession) -> list[dict[str, object]]:
     """Return the runs for a report."""
     return [
         {
-            "set": setting(session, each.run),
-            "outcome": each.outcome,
-            "when": each.when,
-            "boot": each.boot,
-            **({"value": each.value} if session.problem.measure and each.outcome in ("measured", "wrong") else {}),
+            "set": setting(session, run.run),
+            "outcome": run.outcome,
+            "when": run.when,
+            "boot": run.boot,
+            **({"value": run.value} if session.problem.measure and run.outcome in ("measured", "wrong") else {}),
         }
-        for each in session.runs
+        for run in session.runs
     ]
 
 
 def next_run(session: BisectSession, run: Assignment) -> dict[str, object]:
     """Return the next run for a report."""
     variables = session.problem.variables
-    how = {variables[at].name: variables[at].how(run[at]) for at in changes(session, run)}
+    how = {variables[change].name: variables[change].how(run[change]) for change in changes(session, run)}
     return {"set": setting(session, run), "change": how, "test": session.problem.test}
 
 
 def task(
-    session: BisectSession, run: Assignment, told: Proposal | None, journal: str, *, reboot: bool, outcome: str
+    session: BisectSession, run: Assignment, proposal: Proposal | None, journal: str, *, reboot: bool, outcome: str
 ) -> str:
     """Return the values to set, the test to run and the command that records the result. `reboot`: the present
     boot has earlier runs, and this run needs a new one."""
     variables, now = session.problem.variables, session.now
     changed = changes(session, run)
-    lines = [row("run", f"{len(session.runs) + 1}: {_burden(session, changed, told, reboot)}")]
-    for at in changed:
-        variable = variables[at]
-        lines.append(row("set", f"{variable.name}: {variable.values[now[at]]} -> {variable.values[run[at]]}"))
-        lines.append(" " * INDENT + f"  {variable.how(run[at])}")
-    stays = [f"{v.name} {v.values[run[at]]}" for at, v in enumerate(variables) if at not in changed]
+    lines = [row("run", f"{len(session.runs) + 1}: {_burden(session, changed, proposal, reboot)}")]
+    for index in changed:
+        variable = variables[index]
+        lines.append(
+            row("set", f"{variable.name}: {variable.values[now[index]]} -> {variable.values[run[index]]}")
+        )
+        lines.append(" " * INDENT + f"  {variable.how(run[index])}")
+    stays = [f"{v.name} {v.values[run[index]]}" for index, v in enumerate(variables) if index not in changed]
     if stays:
         lines.append(row("leave", ", ".join(stays)))
     if reboot:
@@ -77,21 +79,21 @@ def task(
     return "\n".join(lines)
 
 
-def _burden(session: BisectSession, changed: list[int], told: Proposal | None, reboot: bool) -> str:
+def _burden(session: BisectSession, changed: list[int], proposal: Proposal | None, reboot: bool) -> str:
     kinds = [KINDS[session.problem.variables[at].kind] for at in changed]
     once = max(kinds, key=lambda kind: kind.once_minutes).once if kinds else ""
     if reboot and once != "a shutdown":
         once = "a reboot"
     words = f"{len(changed)} change{'s' if len(changed) > 1 else ''}" if changed else "no change"
     words += f", {once}" if once else "" if changed else ", run it again"
-    return words + _told(told)
+    return words + _told(proposal)
 
 
-def _told(told: Proposal | None) -> str:
-    if told is None:
+def _told(proposal: Proposal | None) -> str:
+    if proposal is None:
         return ""
-    bits = f"; tells {told.bits:.2f} bits" if told.bits else ""
-    return f", about {told.minutes:.0f} minutes{bits}"
+    bits = f"; tells {proposal.bits:.2f} bits" if proposal.bits else ""
+    return f", about {proposal.minutes:.0f} minutes{bits}"
 
 
 def suspects(state: SessionState) -> str:
@@ -114,11 +116,13 @@ def plan(cause: Cause, planned: ConfirmationPlan, minutes: float) -> str:
     return "\n".join(lines)
 
 
-def arms(found: Confirmation) -> str:
+def arms(confirmation: Confirmation) -> str:
     """Return the results of a confirmation so far, one line per arm."""
     lines = []
-    for arm, planned, boots in zip(found.plan.arms, found.plan.boots, found.boots, strict=True):
-        runs, failed = (sum(each[at] for each in boots.values()) for at in (0, 1))
+    for arm, planned, boots in zip(
+        confirmation.plan.arms, confirmation.plan.boots, confirmation.boots, strict=True
+    ):
+        runs, failed = (sum(boot[at] for boot in boots.values()) for at in (0, 1))
         if planned or runs:
             lines.append(row("", f"{failed} of {runs} runs failed in {len(boots)} of {planned} boots, {arm.text}"))
     return "\n".join(lines)
@@ -133,10 +137,14 @@ def history(session: BisectSession) -> str:
             for v, value, fine in zip(session.problem.variables, run.run, good, strict=True)
             if value != fine
         ]
-        said = run.outcome
+        outcome = run.outcome
         if session.problem.measure and run.outcome in ("measured", "wrong"):
-            said = f"{run.value:g} {session.problem.measure.unit}" + (", WRONG" if run.outcome == "wrong" else "")
-        lines.append(row(f"run {number}", f"{said:<9}", ", ".join(names) or "all values as on the good machine"))
+            outcome = f"{run.value:g} {session.problem.measure.unit}" + (
+                ", WRONG" if run.outcome == "wrong" else ""
+            )
+        lines.append(
+            row(f"run {number}", f"{outcome:<9}", ", ".join(names) or "all values as on the good machine")
+        )
     return "\n".join(lines)
 
 
@@ -144,35 +152,37 @@ def verdict(state: SessionState) -> str:
     runs = len(state.session.runs)
     if state.verdict == "guilty":
         assert state.confirmation is not None
-        said = row("GUILTY", f"{state.best.text}, confirmed with {percent(state.confidence)} confidence")
-        return f"{said} after {runs} runs\n{arms(state.confirmation)}"
+        output = row("GUILTY", f"{state.best.text}, confirmed with {percent(state.confidence)} confidence")
+        return f"{output} after {runs} runs\n{arms(state.confirmation)}"
     if state.verdict == "not-found":
-        said = row(
+        output = row(
             "NOT FOUND", f"{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
         )
-        return said + "\n" + row("next", "list other differences between the two machines, and start again")
+        return output + "\n" + row("next", "list other differences between the two machines, and start again")
     if state.verdict == "not-explained":
-        said = f"NOT EXPLAINED  no variable and no pair of them explains these {runs} runs"
-        lines = [said]
-        for each in state.refuted:
-            lines += [row("refuted", refutation(state, each)), arms(each)]
+        output = f"NOT EXPLAINED  no variable and no pair of them explains these {runs} runs"
+        lines = [output]
+        for confirmation in state.refuted:
+            lines += [row("refuted", refutation(state, confirmation)), arms(confirmation)]
         return "\n".join([*lines, row("next", _next_step(state))])
     if state.confirmation is not None:
-        said = row("OPEN", f"{runs} runs so far; suspect {state.best.text}, {percent(state.confidence)} confirmed")
-        return f"{said}\n{arms(state.confirmation)}"
+        output = row(
+            "OPEN", f"{runs} runs so far; suspect {state.best.text}, {percent(state.confidence)} confirmed"
+        )
+        return f"{output}\n{arms(state.confirmation)}"
     return f"OPEN       {runs} runs so far, {percent(state.confidence)}: {state.best.text}, not confirmed"
 
 
-def finding(found: Confirmation) -> tuple[bool, bool]:
+def finding(confirmation: Confirmation) -> tuple[bool, bool]:
     """Return whether the suspect is sufficient for the fault, and whether it is necessary."""
-    assert found.judgement is not None
-    present = found.judgement.present[0]
+    assert confirmation.judgement is not None
+    present = confirmation.judgement.present[0]
     return bool(present[0] >= 0.5), bool((present[1:] < 0.5).all())
 
 
-def refutation(state: SessionState, found: Confirmation) -> str:
-    name = state.model.causes[found.suspect].text
-    sufficient, necessary = finding(found)
+def refutation(state: SessionState, confirmation: Confirmation) -> str:
+    name = state.model.causes[confirmation.suspect].text
+    sufficient, necessary = finding(confirmation)
     if sufficient:
         return f"{name}: enough to make the test fail, but it fails without it too"
     if necessary:
@@ -181,11 +191,12 @@ def refutation(state: SessionState, found: Confirmation) -> str:
 
 
 def _next_step(state: SessionState) -> str:
-    for each in state.refuted:
+    for confirmation in state.refuted:
         names = " and ".join(
-            state.session.problem.variables[at].name for at in state.model.causes[each.suspect].variables
+            state.session.problem.variables[variable].name
+            for variable in state.model.causes[confirmation.suspect].variables
         )
-        sufficient, necessary = finding(each)
+        sufficient, necessary = finding(confirmation)
         if sufficient:
             return f"two independent causes are likely: keep {names} good, remove it from the file, start again"
         if necessary:
@@ -208,38 +219,40 @@ def step_row(session: BisectSession, step: SpeedStep) -> dict[str, object]:
 
 
 def _step(session: BisectSession, step: SpeedStep) -> str:
-    found = step_row(session, step)
-    kind = "slower" if found["slower"] else "faster"
+    result = step_row(session, step)
+    kind = "slower" if result["slower"] else "faster"
     assert session.problem.measure is not None
     unit = session.problem.measure.unit
-    return f"{found['variable']} {found['from']} is {kind} than {found['before']}: {found['change']:+.1%} {unit}"
+    return (
+        f"{result['variable']} {result['from']} is {kind} than {result['before']}: {result['change']:+.1%} {unit}"
+    )
 
 
 def speed_progress(session: BisectSession, state: SpeedState) -> str:
     """Return the number of runs of at most how many, and the likeliest steps."""
-    made = sum(each.outcome in ("measured", "wrong") for each in session.runs)
-    lines = [row("measured", f"{made} of at most {most_runs(session.problem)} runs")]
-    for steps, chance in state.likeliest() if made > 1 else []:
-        said = "; ".join(_step(session, each) for each in steps) or "no step"
-        lines.append(row("", f"{percent(chance):>6}  {said}"))
+    result = sum(run.outcome in ("measured", "wrong") for run in session.runs)
+    lines = [row("measured", f"{result} of at most {most_runs(session.problem)} runs")]
+    for steps, chance in state.likeliest() if result > 1 else []:
+        text = "; ".join(_step(session, item) for item in steps) or "no step"
+        lines.append(row("", f"{percent(chance):>6}  {text}"))
     return "\n".join(lines)
 
 
 def speed_verdict(session: BisectSession, state: SpeedState) -> str:
     runs, sure = len(session.runs), percent(state.chance)
-    steps = [_step(session, each) for each in state.steps()] or ["no version changes the speed"]
+    steps = [_step(session, item) for item in state.steps()] or ["no version changes the speed"]
     if state.verdict in ("found", "no-step"):
-        lines = [row("STEPS" if state.steps() else "NO STEP", steps[0]), *(row("", each) for each in steps[1:])]
+        lines = [row("STEPS" if state.steps() else "NO STEP", steps[0]), *(row("", item) for item in steps[1:])]
         lines.append(row("", f"with {sure} confidence after {runs} runs"))
     elif state.verdict == "likely":
-        lines = [row("LIKELY", steps[0]), *(row("", each) for each in steps[1:])]
+        lines = [row("LIKELY", steps[0]), *(row("", item) for item in steps[1:])]
         lines.append(row("", f"with {sure} only, not {percent(state.confidence)}, after the {runs} runs planned"))
         named = [f"{_step(session, step)}, {percent(chance)}" for step, chance in state.named()]
-        lines += [row("sure", each) for each in named]
+        lines += [row("sure", item) for item in named]
         lines.append(row("next", "reduce the noise of the test, or leave out versions; start again"))
     else:
         lines = [row("OPEN", f"{runs} runs so far")]
-    for each in wrong_values(session.runs):
-        said = ", ".join(f"{name} {value}" for name, value in setting(session, each).items())
-        lines.append(row("wrong", f"the output is wrong with {said}: not measured again"))
+    for wrong_value in wrong_values(session.runs):
+        text = ", ".join(f"{name} {value}" for name, value in setting(session, wrong_value).items())
+        lines.append(row("wrong", f"the output is wrong with {text}: not measured again"))
     return "\n".join(lines)

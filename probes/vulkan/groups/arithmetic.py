@@ -73,8 +73,8 @@ def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(16)
     a, b, x = random.integers(0, 1 << 32, (3, CASES), np.uint64).astype(np.uint32)
     near = slice(0, CASES // 2)  # exponents of about 1, where sums round and products cancel
-    for each in (a, b, x):
-        each[near] = (each[near] & 0x80FFFFFF) | 0x3F000000
+    for item in (a, b, x):
+        item[near] = (item[near] & 0x80FFFFFF) | 0x3F000000
     tiny = slice(CASES // 2, CASES // 2 + 1024)
     a[tiny], b[tiny] = (a[tiny] & 0x807FFFFF) | 0x1F800000, (b[tiny] & 0x807FFFFF) | 0x1F000000
     a[:64], b[64:128], a[128:192] = MINUS_ZERO, 0x7FC00000, 0x7FC00000
@@ -84,7 +84,7 @@ def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def measured(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
     """Return float32 [8, n]: every operation of probe_float.comp."""
     y = bench.words(8 * CASES, "results")
-    arguments = [bench.of(each) for each in abc]
+    arguments = [bench.of(item) for item in abc]
     bench.run(bench.dispatch("probe_float", (*arguments, y, CASES), (CASES // 32, 8, 1)))
     return y.floats.reshape(8, CASES)
 
@@ -98,8 +98,8 @@ def differ(got: np.ndarray, want: np.ndarray) -> int:
 def worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
     """Return the largest difference of normal, finite results."""
     normal = np.isfinite(want) & (np.abs(want) >= np.finfo(np.float32).tiny)
-    bits = [each[normal].view(np.int32).astype(np.int64) for each in (got, want)]
-    ordered = [np.where(each < 0, -(each & 0x7FFFFFFF), each) for each in bits]
+    bits = [item[normal].view(np.int32).astype(np.int64) for item in (got, want)]
+    ordered = [np.where(bit < 0, -(bit & 0x7FFFFFFF), bit) for bit in bits]
     return int(np.abs(ordered[0] - ordered[1]).max(initial=0))
 
 
@@ -118,5 +118,5 @@ def self_test_(c: VulkanProbeContext) -> Outcome:
         registry.spec("vulkan"), "canonical-1", c.device, KERNELS, VulkanOptions(cache=None)
     ) as backend:
         wrong = self_test.differences(backend)
-    check(not wrong, "wrong-bits", "; ".join(str(each) for each in wrong[:3]))
+    check(not wrong, "wrong-bits", "; ".join(str(item) for item in wrong[:3]))
     return passed(operations=len(self_test.OPERATIONS), cases=len(self_test.operands().a))

@@ -66,7 +66,9 @@ def loader_(c: VulkanProbeContext) -> Outcome:
 )
 def devices(c: VulkanProbeContext) -> Outcome:
     check(bool(c.devices), "no-device", "no driver reports a device")
-    return passed(*(f"{each.option} {each.name} ({each.kind})" for each in c.devices), devices=len(c.devices))
+    return passed(
+        *(f"{device.option} {device.name} ({device.kind})" for device in c.devices), devices=len(c.devices)
+    )
 
 
 @probe("V03", "features and limits", (VULKAN,), hazard=0)
@@ -107,13 +109,13 @@ def features(c: VulkanProbeContext) -> Outcome:
 )
 def memory_types(c: VulkanProbeContext) -> Outcome:
     device = c.physical
-    flags = [each.flags for each in device.memory_types]
+    flags = [memory_type.flags for memory_type in device.memory_types]
     check(device.memory > 0, "no-type", "no heap is device-local")
-    check(any(each & READS_BACK for each in flags), "no-type", "the host cannot map any memory")
+    check(any(flag & READS_BACK for flag in flags), "no-type", "the host cannot map any memory")
     mapped = [
-        each.heap
-        for each in device.memory_types
-        if each.flags & READS_BACK and each.flags & api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+        memory_type.heap
+        for memory_type in device.memory_types
+        if memory_type.flags & READS_BACK and memory_type.flags & api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
     ]
     reached = max((device.heaps[heap].size_bytes for heap in mapped), default=0)
     staged = (
@@ -122,7 +124,7 @@ def memory_types(c: VulkanProbeContext) -> Outcome:
     return passed(
         *staged,
         device_local_mib=device.memory >> 20,
-        heaps=[each.size_bytes for each in device.heaps],
+        heaps=[heap.size_bytes for heap in device.heaps],
         types=flags,
     )
 

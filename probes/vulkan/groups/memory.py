@@ -32,23 +32,25 @@ FILE_BYTES = 8 << 20
 )
 def addresses(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
-    place, old = bench.words(WORDS), bench.words(1)
+    location, old = bench.words(WORDS), bench.words(1)
     tried = 0
     for word in (0, WORDS // 2, WORDS - 1):
         for offset in (0, 4, (1 << 32) - 4, 1 << 32, (1 << 32) + 4, (1 << 33) - 4):
-            place.words[word], value = 0xAB000000 + tried, 0xCD000000 + tried
-            base = (place.gpu_va + 4 * word - offset) & (1 << 64) - 1
-            at = Address(base)
+            location.words[word], value = 0xAB000000 + tried, 0xCD000000 + tried
+            base = (location.gpu_va + 4 * word - offset) & (1 << 64) - 1
+            index = Address(base)
             bench.run(
-                bench.dispatch("probe_store", (at, old, offset & 0xFFFFFFFF, offset >> 32, value), (1, 1, 1))
+                bench.dispatch("probe_store", (index, old, offset & 0xFFFFFFFF, offset >> 32, value), (1, 1, 1))
             )
             where = f"word {word} of {WORDS} by an offset of {offset:#x} from {base:#x}"
             check(old.words[0] == 0xAB000000 + tried, "wrong-data", f"{where}: read {old.words[0]:#x}")
-            check(place.words[word] == value, "wrong-data", f"{where}: {place.words[word]:#x} after the store")
-            place.words[word] = 0
+            check(
+                location.words[word] == value, "wrong-data", f"{where}: {location.words[word]:#x} after the store"
+            )
+            location.words[word] = 0
             tried += 1
-    check(not place.words.any(), "wrong-data", "a store also changed another word")
-    return passed(tried=tried, address=hex(place.gpu_va))
+    check(not location.words.any(), "wrong-data", "a store also changed another word")
+    return passed(tried=tried, address=hex(location.gpu_va))
 
 
 @probe("V09", "import", (VULKAN,), hazard=0, needs=("V08",))

@@ -77,7 +77,7 @@ def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
         bench.dispatch("probe_next", (pair[i], pair[1 - i], CELLS), (CELLS // 32, 1, 1)) for i in (0, 1)
     )
     parts = [there, back] * (HOPS // 2)
-    bench.run(chained(parts) if barriers else (each for part in parts for each in part))
+    bench.run(chained(parts) if barriers else (item for part in parts for item in part))
     return pair[0].words.copy()
 
 
@@ -123,21 +123,23 @@ def shared_memory(c: VulkanProbeContext) -> Outcome:
     "the machine may be busy: run it again; otherwise update the driver",
 )
 def timeline(c: VulkanProbeContext) -> Outcome:
-    done, gate = ProbeTimeline(c.device), ProbeTimeline(c.device)
+    result, gate = ProbeTimeline(c.device), ProbeTimeline(c.device)
     for value in range(1, VALUES + 1):
-        done.submit(value)
-    check(done.wait(VALUES, 10.0), "order", f"value {VALUES} was not reached after 10 s, but {done.value()}")
-    check(done.value() == VALUES, "order", f"the semaphore says {done.value()} after {VALUES}")
-    done.submit(VALUES + 1, after=(gate, 7))
-    began = time.perf_counter()
-    early = done.wait(VALUES + 1, DEADLINE_SECONDS)
-    waited = time.perf_counter() - began
+        result.submit(value)
+    check(result.wait(VALUES, 10.0), "order", f"value {VALUES} was not reached after 10 s, but {result.value()}")
+    check(result.value() == VALUES, "order", f"the semaphore says {result.value()} after {VALUES}")
+    result.submit(VALUES + 1, after=(gate, 7))
+    start = time.perf_counter()
+    early = result.wait(VALUES + 1, DEADLINE_SECONDS)
+    waited = time.perf_counter() - start
     gate.signal(7)  # before anything may raise: what waits would keep the device
     check(
-        done.wait(VALUES + 1, 10.0), "order", "work that waited for the host's value did not run after the signal"
+        result.wait(VALUES + 1, 10.0),
+        "order",
+        "work that waited for the host's value did not run after the signal",
     )
     check(not early, "early", "work that waits for a value ran before the signal")
     check(waited < DEADLINE_SECONDS + 2.0, "late", f"a wait of {DEADLINE_SECONDS} s took {waited:.2f} s")
     gate.close()
-    done.close()
+    result.close()
     return passed(values=VALUES, deadline_over_ms=1000 * (waited - DEADLINE_SECONDS))

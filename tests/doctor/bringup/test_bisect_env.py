@@ -34,11 +34,11 @@ TWO = ("good", "bad")
 
 
 def variables(count: int, kind: str = "other") -> tuple[Variable, ...]:
-    return tuple(Variable(f"v{at}", TWO, 0, 1, kind) for at in range(count))
+    return tuple(Variable(f"v{index}", TWO, 0, 1, kind) for index in range(count))
 
 
 def document(**more: Any) -> dict[str, Any]:
-    rows = {f"v{at}": {"good": "good", "bad": "bad"} for at in range(6)}
+    rows = {f"v{index}": {"good": "good", "bad": "bad"} for index in range(6)}
     return {"schema": SCHEMA, "test": "zinc-rt pm4-test -k P20", "variables": rows, **more}
 
 
@@ -62,30 +62,30 @@ def bisect(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("setting", TOLD, ids=lambda s: s.text)
 def test_known_flake_rate_keeps_run_count_low(setting: SimulatedSetting, request: pytest.FixtureRequest) -> None:
-    found = simulate(setting, 1000 if request.config.getoption("--slow") else 100)
-    assert setting.median_limit is not None and np.median(found.runs) <= setting.median_limit
-    assert found.right.mean() >= RIGHT_LIMIT and (found.spent <= found.planned).all()
+    result = simulate(setting, 1000 if request.config.getoption("--slow") else 100)
+    assert setting.median_limit is not None and np.median(result.runs) <= setting.median_limit
+    assert result.right.mean() >= RIGHT_LIMIT and (result.spent <= result.planned).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", (*NOT_TOLD, *VERY_FLAKY, *BOOTS), ids=lambda s: s.text)
 def test_unknown_flake_rate_is_handled(setting: SimulatedSetting) -> None:
-    found = simulate(setting, 200)
-    assert setting.median_limit is None or np.median(found.runs) <= setting.median_limit
-    assert found.right.mean() >= RIGHT_LIMIT and (found.spent <= found.planned).all()
+    result = simulate(setting, 200)
+    assert setting.median_limit is None or np.median(result.runs) <= setting.median_limit
+    assert result.right.mean() >= RIGHT_LIMIT and (result.spent <= result.planned).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", UNEXPLAINED, ids=lambda s: s.text)
 def test_cause_outside_the_model_is_not_named(setting: SimulatedSetting) -> None:
-    found = simulate(setting, 200)
-    assert found.wrong.mean() <= WRONG_LIMIT
+    result = simulate(setting, 200)
+    assert result.wrong.mean() <= WRONG_LIMIT
 
 
 @pytest.mark.parametrize("setting", [VERY_FLAKY[0], UNEXPLAINED[3]], ids=lambda s: s.text)
 def test_few_flaky_and_unexplained_faults_end_right(setting: SimulatedSetting) -> None:
-    found = simulate(setting, 20)
-    assert (found.right if setting.explained else found.not_found).all() and not found.wrong.any()
+    result = simulate(setting, 20)
+    assert (result.right if setting.explained else result.not_found).all() and not result.wrong.any()
 
 
 FAULTS = {
@@ -107,31 +107,31 @@ def test_cause_outside_the_model_ends_with_advice(
     tmp_path: Path, fault: str, advice: str, capsys: Capture
 ) -> None:
     (tmp_path / "v.yaml").write_text(yaml.safe_dump(document(flaky={"bad_passes": 0.05, "good_fails": 0.0})))
-    begun = tmp_path / "j"
-    assert command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(begun)]) == 0
+    start = tmp_path / "j"
+    assert command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(start)]) == 0
     for _ in range(60):
-        _, said = bisect(begun, "next")
-        if said["ended"]:
+        _, output = bisect(start, "next")
+        if output["ended"]:
             break
-        bad = {name: value == "bad" for name, value in said["next"]["set"].items()}
-        bisect(begun, "record", "fail" if FAULTS[fault](bad) else "pass")
-    assert said["verdict"] == "not-explained"
+        bad = {name: value == "bad" for name, value in output["next"]["set"].items()}
+        bisect(start, "record", "fail" if FAULTS[fault](bad) else "pass")
+    assert output["verdict"] == "not-explained"
     assert advice in capsys.readouterr().out
 
 
 def test_boots_are_planned_before_they_are_spent(begun: Path, capsys: Capture) -> None:
     planned = 0
     for _ in range(60):
-        _, said = bisect(begun, "next")
-        if said["ended"]:
+        _, output = bisect(begun, "next")
+        if output["ended"]:
             break
-        if said["confirmation"] and not planned:
+        if output["confirmation"] and not planned:
             assert "to be confirmed, in at most" in capsys.readouterr().out
-            planned = sum(arm["planned_boots"] for arm in said["confirmation"]["arms"])
-            assert not any(arm["boots"] for arm in said["confirmation"]["arms"])
-        bisect(begun, "record", "fail" if said["next"]["set"]["v2"] == "bad" else "pass")
-    assert said["verdict"] == "guilty" and planned
-    assert sum(len(arm["boots"]) for arm in said["confirmation"]["arms"]) <= planned
+            planned = sum(arm["planned_boots"] for arm in output["confirmation"]["arms"])
+            assert not any(arm["boots"] for arm in output["confirmation"]["arms"])
+        bisect(begun, "record", "fail" if output["next"]["set"]["v2"] == "bad" else "pass")
+    assert output["verdict"] == "guilty" and planned
+    assert sum(len(arm["boots"]) for arm in output["confirmation"]["arms"]) <= planned
 
 
 def test_runs_of_one_boot_count_less_than_runs_of_several() -> None:
@@ -140,16 +140,16 @@ def test_runs_of_one_boot_count_less_than_runs_of_several() -> None:
     once = model.after(model.start(), present, failed)
     same = model.after(once, present, failed, model.fails_in_boot(present, failed))
     other = model.after(once, present, failed)
-    at = [model.beliefs(each)[0, 0] for each in (once, same, other)]
-    assert at[0] < at[1] < at[2]
+    index = [model.beliefs(item)[0, 0] for item in (once, same, other)]
+    assert index[0] < index[1] < index[2]
 
 
 def test_repeated_boot_does_not_fill_the_plan(begun: Path) -> None:
     for _ in range(60):
-        _, said = bisect(begun, "next")
-        if said["confirmation"]:
+        _, output = bisect(begun, "next")
+        if output["confirmation"]:
             break
-        bisect(begun, "record", "fail" if said["next"]["set"]["v2"] == "bad" else "pass")
+        bisect(begun, "record", "fail" if output["next"]["set"]["v2"] == "bad" else "pass")
     for _ in range(4):
         bisect(
             begun,
@@ -161,7 +161,7 @@ def test_repeated_boot_does_not_fill_the_plan(begun: Path) -> None:
             "v0=good,v1=good,v2=bad,v3=good,v4=good,v5=good",
         )
     only = bisect(begun, "status")[1]["confirmation"]["arms"][0]
-    assert [each["runs"] for each in only["boots"]] == [4]
+    assert [boot["runs"] for boot in only["boots"]] == [4]
 
 
 def test_confirmation_tells_a_second_cause_from_chance() -> None:
@@ -170,8 +170,8 @@ def test_confirmation_tells_a_second_cause_from_chance() -> None:
     def judged(but: int, good: int) -> float:
         likelihood = np.zeros((1, 3, len(confirm.CHANCES)))
         for arm, (runs, failed) in enumerate([(8, 8), (16, but), (16, good)]):
-            for at in range(runs):
-                likelihood[0, arm] += confirm.boot_likelihood(int(at < failed), 1)
+            for index in range(runs):
+                likelihood[0, arm] += confirm.boot_likelihood(int(index < failed), 1)
         return float(confirm.judge(likelihood).cause[0])
 
     assert judged(0, 0) > 0.97 and judged(8, 0) < 0.01 and judged(3, 4) > judged(4, 0)
@@ -179,7 +179,7 @@ def test_confirmation_tells_a_second_cause_from_chance() -> None:
 
 @pytest.fixture
 def speed_begun(tmp_path: Path) -> Path:
-    rows = {"mesa": {"good": "v0", "bad": "v31", "values": [f"v{at}" for at in range(32)]}}
+    rows = {"mesa": {"good": "v0", "bad": "v31", "values": [f"v{index}" for index in range(32)]}}
     (tmp_path / "v.yaml").write_text(yaml.safe_dump(document(variables=rows, measure={"unit": "tokens/s"})))
     assert command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(tmp_path / "j")]) == 0
     return tmp_path / "j"
@@ -188,24 +188,24 @@ def speed_begun(tmp_path: Path) -> Path:
 def test_two_steps_of_speed_are_found(speed_begun: Path, capsys: Capture) -> None:
     noise = np.random.default_rng(3)
     for _ in range(60):
-        _, said = bisect(speed_begun, "next")
-        if said["ended"]:
+        _, output = bisect(speed_begun, "next")
+        if output["ended"]:
             break
-        version = int(said["next"]["set"]["mesa"][1:])
+        version = int(output["next"]["set"]["mesa"][1:])
         value = 50 * (0.9 if version >= 9 else 1) * (0.88 if version >= 20 else 1) * (1 + 0.02 * noise.normal())
         bisect(speed_begun, "record", f"{value:.3f} tokens/s", "--output", "right")
     report = json.loads(speed_begun.with_name("report.json").read_text())["results"]
-    steps = next(each for each in report if each["id"] == "steps")["measure"]["steps"]
-    assert [(each["from"], each["slower"]) for each in steps] == [("v9", True), ("v20", True)]
-    assert len(said["runs"]) <= said["most_runs"] == 40
+    steps = next(item for item in report if item["id"] == "steps")["measure"]["steps"]
+    assert [(item["from"], item["slower"]) for item in steps] == [("v9", True), ("v20", True)]
+    assert len(output["runs"]) <= output["most_runs"] == 40
     assert "mesa v9 is slower than v8" in capsys.readouterr().out
 
 
 def test_run_with_wrong_output_is_neither_fast_nor_slow(speed_begun: Path, capsys: Capture) -> None:
     for _ in range(2):
         bisect(speed_begun, "record", "900", "--output", "wrong", "--with", "mesa=v31")
-    _, said = bisect(speed_begun, "status")
-    assert not said["likeliest"] and said["wrong_output"] == [{"mesa": "v31"}]
+    _, output = bisect(speed_begun, "status")
+    assert not output["likeliest"] and output["wrong_output"] == [{"mesa": "v31"}]
     assert bisect(speed_begun, "next")[1]["next"]["set"]["mesa"] != "v31"
     assert "the output is wrong with mesa v31" in capsys.readouterr().out
 
@@ -229,29 +229,29 @@ def test_speed_without_unit_or_output_is_rejected(
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("setting", speed.SPEED_SETTINGS[:1], ids=lambda s: s.text)
 def test_planted_steps_are_found_within_the_planned_runs(setting: speed.SpeedSetting) -> None:
-    found = speed.simulate(setting, 12)
-    assert found.right.mean() >= 0.9 and found.runs.max() <= found.most
+    result = speed.simulate(setting, 12)
+    assert result.right.mean() >= 0.9 and result.runs.max() <= result.most
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", speed.SPEED_SETTINGS, ids=lambda s: s.text)
 def test_speed_table_matches_measurements(setting: speed.SpeedSetting) -> None:
-    found = speed.simulate(setting, 200)
-    assert not setting.judged or found.right.mean() >= speed.RIGHT_LIMIT
-    assert found.runs.max() <= found.most
+    result = speed.simulate(setting, 200)
+    assert not setting.judged or result.right.mean() >= speed.RIGHT_LIMIT
+    assert result.runs.max() <= result.most
 
 
 @pytest.mark.parametrize("guilty", [{"v3"}, {"v1", "v4"}])
 def test_bisection_runs_from_start_to_verdict(begun: Path, guilty: set[str]) -> None:
     """Every command line of it, as a person types them."""
     for _ in range(60):
-        _, said = bisect(begun, "next")
-        if said["ended"]:
+        _, output = bisect(begun, "next")
+        if output["ended"]:
             break
-        fails = all(said["next"]["set"][name] == "bad" for name in guilty)
+        fails = all(output["next"]["set"][name] == "bad" for name in guilty)
         bisect(begun, "record", "fail" if fails else "pass")
-    assert set(said["suspects"][0]["variables"]) == guilty and said["verdict"] == "guilty"
-    assert len(said["runs"]) <= 45
+    assert set(output["suspects"][0]["variables"]) == guilty and output["verdict"] == "guilty"
+    assert len(output["runs"]) <= 45
 
 
 @pytest.mark.parametrize(("outcome", "text"), [("fail", ALWAYS), ("pass", NEVER)])
@@ -259,10 +259,10 @@ def test_cause_outside_the_variables_is_not_blamed_on_them(
     begun: Path, outcome: str, text: str, capsys: Capture
 ) -> None:
     for _ in range(40):
-        _, said = bisect(begun, "record", outcome)
-        if said["ended"]:
+        _, output = bisect(begun, "record", outcome)
+        if output["ended"]:
             break
-    assert said["suspects"][0]["text"] == text
+    assert output["suspects"][0]["text"] == text
     assert "NOT FOUND" in capsys.readouterr().out
 
 
@@ -298,30 +298,30 @@ def test_reboot_is_paid_once_and_package_change_is_free() -> None:
 def test_cheaper_of_two_equally_informative_runs_is_proposed() -> None:
     problem = Problem((Variable("a", TWO, 0, 1, "kernel"), Variable("b", TWO, 0, 1)), rates=Rates(0.1, 0.001))
     model = build(problem)
-    found = propose(problem, model, model.start(), problem.bad)
-    assert found is not None and found.run == (1, 0)
+    result = propose(problem, model, model.start(), problem.bad)
+    assert result is not None and result.run == (1, 0)
 
 
 def test_thirty_variables_are_supported() -> None:
     problem = Problem(variables(30), rates=Rates(0.1, 0.001))
     model = build(problem)
-    found = propose(problem, model, model.start(), problem.bad)
-    assert found is not None and found.bits > 0.7  # of the 0.76 that so flaky a test can tell
+    result = propose(problem, model, model.start(), problem.bad)
+    assert result is not None and result.bits > 0.7  # of the 0.76 that so flaky a test can tell
 
 
 def test_same_run_is_proposed_until_an_outcome_is_recorded(begun: Path) -> None:
-    first, again = (bisect(begun, "next")[1]["next"]["set"] for _ in range(2))
-    assert first == again
+    first, second = (bisect(begun, "next")[1]["next"]["set"] for _ in range(2))
+    assert first == second
     bisect(begun, "record", "unclear")
     assert bisect(begun, "status")[1]["runs"][0]["outcome"] == "unclear"
 
 
 def test_torn_journal_line_loses_only_itself(begun: Path, capsys: Capture) -> None:
     bisect(begun, "record", "fail")
-    whole = begun.read_bytes()
-    begun.write_bytes(whole + b'\n{"what": "record", "run": {"v0": "go')
-    code, said = bisect(begun, "status")
-    assert (code, said["torn_lines"], len(said["runs"])) == (0, 1, 1)
+    data = begun.read_bytes()
+    begun.write_bytes(data + b'\n{"what": "record", "run": {"v0": "go')
+    code, output = bisect(begun, "status")
+    assert (code, output["torn_lines"], len(output["runs"])) == (0, 1, 1)
     assert "1 truncated line ignored" in capsys.readouterr().out
     bisect(begun, "record", "pass")
     assert len(bisect(begun, "status")[1]["runs"]) == 2
@@ -333,15 +333,15 @@ def test_later_edit_of_variables_file_has_no_effect(begun: Path) -> None:
 
 
 def test_combination_that_could_not_be_set_up_is_not_proposed_again(begun: Path) -> None:
-    _, said = bisect(begun, "next")
-    changed = list(said["next"]["change"])
-    pair = {name: said["next"]["set"][name] for name in [*changed, *said["next"]["set"]][:2]}
+    _, output = bisect(begun, "next")
+    changed = list(output["next"]["change"])
+    pair = {name: output["next"]["set"][name] for name in [*changed, *output["next"]["set"]][:2]}
     assert bisect(begun, "record", "--could-not", "--because", ",".join(pair))[0] == 0
     for _ in range(6):
-        _, said = bisect(begun, "next")
-        if said["ended"]:
+        _, output = bisect(begun, "next")
+        if output["ended"]:
             break
-        assert any(said["next"]["set"][name] != value for name, value in pair.items())
+        assert any(output["next"]["set"][name] != value for name, value in pair.items())
         bisect(begun, "record", "fail")
 
 
@@ -364,8 +364,8 @@ def test_suspect_whose_arm_cannot_be_set_up_stays_unconfirmed(tmp_path: Path, ca
 
 def test_actual_configuration_overrides_proposed_one(begun: Path) -> None:
     bisect(begun, "next")
-    _, said = bisect(begun, "record", "pass", "--with", "v0=good,v1=good")
-    assert said["runs"][0]["set"]["v0"] == said["runs"][0]["set"]["v1"] == "good"
+    _, output = bisect(begun, "record", "pass", "--with", "v0=good,v1=good")
+    assert output["runs"][0]["set"]["v0"] == output["runs"][0]["set"]["v1"] == "good"
 
 
 def test_run_on_wrong_booted_kernel_is_rejected(tmp_path: Path, capsys: Capture) -> None:
@@ -374,11 +374,11 @@ def test_run_on_wrong_booted_kernel_is_rejected(tmp_path: Path, capsys: Capture)
     (tmp_path / "v.yaml").write_text(yaml.safe_dump(document(variables={"kernel": row})))
     words = ["--journal", str(tmp_path / "j")]
     command.main(["start", str(tmp_path / "v.yaml"), *words])
-    asked = bisect(tmp_path / "j", "next")[1]["next"]["set"]["kernel"]
-    other = {"6.12": "7.0", "7.0": "6.12"}[asked]
+    kernel = bisect(tmp_path / "j", "next")[1]["next"]["set"]["kernel"]
+    other = {"6.12": "7.0", "7.0": "6.12"}[kernel]
     (tmp_path / "version").write_text(f"Linux version {other}")
     assert command.main(["record", "fail", *words]) == 2
-    assert f"kernel is not {asked}" in capsys.readouterr().err
+    assert f"kernel is not {kernel}" in capsys.readouterr().err
     assert command.main(["record", "fail", "--with", f"kernel={other}", *words]) == 0
 
 
@@ -407,7 +407,7 @@ def test_invalid_row_is_reported_by_name(change: dict[str, Any], said: str) -> N
 def test_built_in_example_is_valid(tmp_path: Path) -> None:
     (tmp_path / "v.yaml").write_text(command.EXAMPLE)
     problem, _ = load(tmp_path / "v.yaml")
-    runtime = next(each for each in problem.variables if each.name == "runtime power")
+    runtime = next(variable for variable in problem.variables if variable.name == "runtime power")
     assert runtime.values == ("on", "auto")
     assert runtime.how(0).startswith("echo on | sudo tee")
 
@@ -417,7 +417,11 @@ def test_values_are_read_verbatim(tmp_path: Path) -> None:
     rows = "kernel: {good: 6.10, bad: 6.20}, bar: {good: on, bad: off}, firmware: {good: 2025-06-13, bad: 0x10}"
     (tmp_path / "v.yaml").write_text(f"schema: {SCHEMA}\nvariables: {{{rows}}}\n")
     problem, _ = load(tmp_path / "v.yaml")
-    assert [each.values for each in problem.variables] == [("6.10", "6.20"), ("on", "off"), ("2025-06-13", "0x10")]
+    assert [variable.values for variable in problem.variables] == [
+        ("6.10", "6.20"),
+        ("on", "off"),
+        ("2025-06-13", "0x10"),
+    ]
     assert command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(tmp_path / "j")]) == 0
     assert command.main(["record", "fail", "--journal", str(tmp_path / "j")]) == 0
 

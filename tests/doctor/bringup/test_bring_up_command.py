@@ -50,8 +50,8 @@ def test_faulty_simulated_card_stops_at_first_cause_and_bundle_records_it(
     out = tmp_path / "report.json"
     faulty = ["--device", "sim", "--inject", "old-kfd", "--yes", "all", "--json", str(out)]
     assert command.main(faulty) == 1
-    said = capfd.readouterr().out
-    assert "first cause" in said and "SIMULATED device: says nothing about hardware" in said.splitlines()[-1]
+    output = capfd.readouterr().out
+    assert "first cause" in output and "SIMULATED device: says nothing about hardware" in output.splitlines()[-1]
     report = json.loads(out.read_text())
     assert [row["id"] for row in report["results"]] == ["doctor", "hazard-0"]
     last = report["results"][-1]
@@ -64,8 +64,8 @@ def test_faulty_simulated_card_stops_at_first_cause_and_bundle_records_it(
     assert command.main(["--device", "sim", "--status"]) == 1
     assert "hazard-0      fail" in capfd.readouterr().out
     assert bundle_command.main(["--device", "sim", "-o", "b.tar.gz"]) == 0
-    said = capfd.readouterr().out
-    assert "bring-up-hazard-0.json: pm4-test FAIL" in said and Path("b.tar.gz").stat().st_size < 2_000_000
+    output = capfd.readouterr().out
+    assert "bring-up-hazard-0.json: pm4-test FAIL" in output and Path("b.tar.gz").stat().st_size < 2_000_000
 
 
 def test_injected_sickness_is_diagnosed_before_the_first_probe(capfd: pytest.CaptureFixture[str]) -> None:

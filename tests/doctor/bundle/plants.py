@@ -156,7 +156,7 @@ def planted(plants: Plants, count: int = COUNT) -> dict[str, bytes]:
     rounds = ["\n".join(line(plants) for line in LINES) for _ in range(count)]
     text = "\n".join(rounds) + "\n"
     third = len(rounds) // 4
-    parts = ["\n".join(rounds[at : at + third]) + "\n" for at in range(0, len(rounds), third)]
+    parts = ["\n".join(rounds[index : index + third]) + "\n" for index in range(0, len(rounds), third)]
     report = {
         "schema": "zinc-rt-report/1",
         "device": {"unique_id": plants.card(), "hostname": plants.host(), "name": "AMD Radeon AI PRO R9700"},

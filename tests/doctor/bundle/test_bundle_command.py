@@ -34,8 +34,8 @@ def test_bundle_contains_machine_hangs_and_additions_without_names(folder: Path,
     state.mkdir(parents=True)
     (state / "pm4-test.journal").write_text('{"what": "begin", "probe": "P20/t1"}\n')
     assert command.main(["-o", "b.tar.gz", "--add", "facts.json", "my.log"]) == 0
-    said = capsys.readouterr().out
-    assert "wrote     b.tar.gz" in said and "review it" in said
+    output = capsys.readouterr().out
+    assert "wrote     b.tar.gz" in output and "review it" in output
     bundle = read(Path("b.tar.gz"))
     assert {"facts/facts.json", "logs/my.log", "logs/pm4-test.journal", "findings.json"} <= bundle.files.keys()
     masked = re.fullmatch(rb"(<user-\d>) was here\n", bundle.files["logs/my.log"])
@@ -51,11 +51,11 @@ def test_pm4_test_bundle_has_same_format_and_supports_all_actions(folder: Path, 
     assert pm4_test.main([*line, "sim:@6.17", "--inject", "no-eop", "--bundle", "bad"]) == 1
     capsys.readouterr()
     assert command.main(["show", "bad"]) == 0
-    said = capsys.readouterr().out
-    assert "SIMULATED" in said and "FAIL    P20/t1" in said and "cause: RELEASE_MEM faulted" in said
+    output = capsys.readouterr().out
+    assert "SIMULATED" in output and "FAIL    P20/t1" in output and "cause: RELEASE_MEM faulted" in output
     assert command.main(["diff", "good.tar.zst", "bad"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"kernel +7\.0\.4 +6\.17\.13", said) and re.search(r"P20/t1 +pass +fail", said)
+    output = capsys.readouterr().out
+    assert re.search(r"kernel +7\.0\.4 +6\.17\.13", output) and re.search(r"P20/t1 +pass +fail", output)
     assert command.main(["import", "good.tar.zst", "bad", "--store", "s.sqlite"]) == 0
     assert command.main(["import", "bad", "--store", "s.sqlite"]) == 0
     assert "known     bad" in capsys.readouterr().out
@@ -72,9 +72,10 @@ def test_one_invalid_bundle_is_rejected_and_others_are_imported(folder: Path, ca
     command.main(["-o", "b.tar.gz"])
     (folder / "bad.tar.gz").write_bytes((folder / "b.tar.gz").read_bytes()[:-30])
     assert command.main(["import", "b.tar.gz", "bad.tar.gz"]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "refused   bad.tar.gz: not a bundle: damaged or cut short" in said and "bundles.sqlite: 1 bundles" in said
+        "refused   bad.tar.gz: not a bundle: damaged or cut short" in output
+        and "bundles.sqlite: 1 bundles" in output
     )
     assert command.main(["import", "bad.tar.gz"]) == 2
 

@@ -44,10 +44,10 @@ def made(**files: str) -> Bundle:
 def test_folders_and_archives_have_same_content(name: str, tmp_path: Path) -> None:
     bundle = made()
     size_bytes = write(bundle, tmp_path / name)
-    again = read(tmp_path / name)
-    assert again.id == bundle.id and again.files == bundle.files and 0 < size_bytes < MOST_BYTES
-    assert again.capture.files["proc/version"].startswith(b"Linux version 6.14.0")
-    assert again.capture.unreadable == {"firmware.txt": "EACCES"}
+    second = read(tmp_path / name)
+    assert second.id == bundle.id and second.files == bundle.files and 0 < size_bytes < MOST_BYTES
+    assert second.capture.files["proc/version"].startswith(b"Linux version 6.14.0")
+    assert second.capture.unreadable == {"firmware.txt": "EACCES"}
 
 
 def test_manifest_lists_every_file_and_identifies_the_bundle(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_secrets_are_removed_from_output(tmp_path: Path) -> None:
     write(maker.make(), tmp_path / "b")
     everything = b"".join(path.read_bytes() for path in (tmp_path / "b").rglob("*") if path.is_file())
     names = " ".join(path.as_posix() for path in (tmp_path / "b").rglob("*"))
-    secrets = [each for kind in plants.said.values() for each in kind]
+    secrets = [item for kind in plants.said.values() for item in kind]
     assert len(secrets) > 300
-    assert not [each for each in secrets if each.encode() in everything or each in names]
+    assert not [secret for secret in secrets if secret.encode() in everything or secret in names]
 
 
 @pytest.mark.rest
@@ -208,11 +208,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
 @pytest.mark.parametrize("case", HOSTILE)
 def test_malicious_archive_is_rejected_with_one_line_error(case: str, suffix: str, tmp_path: Path) -> None:
-    content, said = HOSTILE[case]
+    content, output = HOSTILE[case]
     packed = gzip.compress(content(), 1) if suffix.endswith("gz") else zstandard.compress(content())
     path = tmp_path / f"b{suffix}"
     path.write_bytes(packed)
-    with pytest.raises(InputError, match=said) as error:
+    with pytest.raises(InputError, match=output) as error:
         read(path)
     assert str(error.value).partition("\n  next: ")[0].count("\n") == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name], "nothing was unpacked"
@@ -222,15 +222,15 @@ def test_malicious_archive_is_rejected_with_one_line_error(case: str, suffix: st
 def test_truncated_or_corrupted_archive_is_rejected_at_any_offset(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"b{suffix}"
     write(made(), path)
-    whole = path.read_bytes()
-    for end in range(0, len(whole) - 9, max(1, len(whole) // 40)):
-        path.write_bytes(whole[:end])
+    data = path.read_bytes()
+    for end in range(0, len(data) - 9, max(1, len(data) // 40)):
+        path.write_bytes(data[:end])
         with pytest.raises(InputError):
             read(path)
-    for at in range(12, len(whole) - 9, max(1, len(whole) // 40)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+    for index in range(12, len(data) - 9, max(1, len(data) // 40)):
+        path.write_bytes(data[:index] + bytes([data[index] ^ 0x55]) + data[index + 1 :])
         with suppress(InputError):
-            assert read(path).id == made_id(whole, tmp_path, suffix), "a change was taken for the original"
+            assert read(path).id == made_id(data, tmp_path, suffix), "a change was taken for the original"
 
 
 def made_id(whole: bytes, folder: Path, suffix: str) -> str:

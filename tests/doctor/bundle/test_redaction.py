@@ -25,9 +25,9 @@ def files(plants: Plants) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def redacted(files: dict[str, bytes]) -> dict[str, bytes]:
-    made, left_out = Redactor().redact(files)
+    result, left_out = Redactor().redact(files)
     assert not left_out
-    return made
+    return result
 
 
 def found(secret: str, files: dict[str, bytes]) -> list[str]:
@@ -66,7 +66,7 @@ def one(text: str, name: str = "logs/x.log") -> str:
 
 
 def test_same_value_gets_same_placeholder_in_every_file_and_spelling() -> None:
-    made, _ = Redactor().redact(
+    result, _ = Redactor().redact(
         {
             "a.log": b"link/ether 3C:7C:3F:11:22:33\nHostname set to <tower7>.\nuid=1000(alice)\n",
             "b.json": b'{"mac": "3c-7c-3f-11-22-33", "text": "on TOWER7 by Alice", "other": "9c:00:00:11:22:33"}',
@@ -74,7 +74,7 @@ def test_same_value_gets_same_placeholder_in_every_file_and_spelling() -> None:
             b"unique_id: 68a29a0d347301e7\nunique_id 7539758107676836327\n",
         }
     )
-    assert made["a.log"].decode().split() == [
+    assert result["a.log"].decode().split() == [
         "link/ether",
         "<mac-1>",
         "Hostname",
@@ -84,11 +84,11 @@ def test_same_value_gets_same_placeholder_in_every_file_and_spelling() -> None:
         "uid=1000(<user-1>)",
     ]
     assert (
-        b"<mac-1>" in made["b.json"]
-        and b"on <host-1> by <user-1>" in made["b.json"]
-        and b"<mac-2>" in made["b.json"]
+        b"<mac-1>" in result["b.json"]
+        and b"on <host-1> by <user-1>" in result["b.json"]
+        and b"<mac-2>" in result["b.json"]
     )
-    first, second, *ids = made["c.txt"].decode().replace(" and ", "\n").splitlines()
+    first, second, *ids = result["c.txt"].decode().replace(" and ", "\n").splitlines()
     assert first == second == "/home/<user-1>/<path-1>.gguf"
     assert [line.split()[-1] for line in ids] == ["<card-1>", "<card-1>"]
 
@@ -146,8 +146,8 @@ def test_binary_file_keeps_length_and_offsets(files: dict[str, bytes], redacted:
     ],
 )
 def test_unscannable_files_are_excluded(name: str, content: bytes) -> None:
-    made, left_out = Redactor().redact({name: content})
-    assert not made and left_out[name]
+    result, left_out = Redactor().redact({name: content})
+    assert not result and left_out[name]
 
 
 def test_name_after_escaped_newline_is_redacted() -> None:
@@ -156,10 +156,10 @@ def test_name_after_escaped_newline_is_redacted() -> None:
 
 
 def test_known_names_are_redacted_everywhere() -> None:
-    made, _ = Redactor(known={"host": ["pc"], "user": ["max"]}).redact(
+    result, _ = Redactor(known={"host": ["pc"], "user": ["max"]}).redact(
         {"x.log": b"PC is up; max_link_speed is for max, spaceport pc-3 maximal\n"}
     )
-    assert made["x.log"] == b"<host-1> is up; max_link_speed is for <user-1>, spaceport pc-3 maximal\n"
+    assert result["x.log"] == b"<host-1> is up; max_link_speed is for <user-1>, spaceport pc-3 maximal\n"
 
 
 # Lines of a kernel log or journal with something private in them ({}), by kind.
@@ -219,7 +219,7 @@ SPECIAL = {
 @pytest.mark.parametrize("prefix", ["[   12.345678] ", "Nov 22 14:11:09 pc7 kernel: ", "6,123,456789,-;"])
 def test_kernel_log_contains_nothing_private(prefix: str) -> None:
     assert len(KERNEL_LINES) >= 40
-    secrets = {kind: SPECIAL.get(kind, f"zq{at}secretxv") for at, kind in enumerate(KERNEL_LINES)}
+    secrets = {kind: SPECIAL.get(kind, f"zq{index}secretxv") for index, kind in enumerate(KERNEL_LINES)}
     lines = [
         (prefix if not line.startswith("systemd") else "Nov 22 14:11:09 pc7 ") + line.replace("{}", secrets[kind])
         for kind, line in KERNEL_LINES.items()

@@ -36,7 +36,7 @@ def bundle(
     parameter: str = "1",
     **files: bytes,
 ) -> Bundle:
-    told = {
+    message = {
         "proc/version": f"Linux version {kernel} (x@y)".encode(),
         f"{DEVICE}/vendor": b"0x1002\n",
         f"{DEVICE}/device": b"0x7551\n",
@@ -49,7 +49,7 @@ def bundle(
     }
     maker = Maker(simulated=simulated)
     findings = [DoctorFinding("old-mes", "warning", "MES is old", "", "")] if mes < 0x80 else []
-    maker.add_machine(MachineCapture({**told, **files}), findings)
+    maker.add_machine(MachineCapture({**message, **files}), findings)
     rows = [
         Result(
             name,
@@ -72,17 +72,17 @@ def store(tmp_path: Path) -> BundleStore:
 
 def machines(*bundles: Bundle) -> list[StoredMachine]:
     with BundleStore(Path(":memory:")) as memory:
-        for each in bundles:
-            assert memory.add(each)
+        for bundle in bundles:
+            assert memory.add(bundle)
         return memory.machines()
 
 
 def test_combination_is_read_from_machine_files() -> None:
-    found = bundle().combination
-    assert (found.chip, found.kernel, found.pci_id) == ("gfx1201", "6.14.0", "1002:7551")
-    assert found.firmware == {"mes": "0x84"} and found.packages == {"mesa-vulkan-drivers": "25.0.7"}
-    assert found.parameters == {"user_queue": "1"} and len(found.card) == 16
-    assert bundle(card="2").combination.card != found.card == bundle(kernel="6.15").combination.card
+    result = bundle().combination
+    assert (result.chip, result.kernel, result.pci_id) == ("gfx1201", "6.14.0", "1002:7551")
+    assert result.firmware == {"mes": "0x84"} and result.packages == {"mesa-vulkan-drivers": "25.0.7"}
+    assert result.parameters == {"user_queue": "1"} and len(result.card) == 16
+    assert bundle(card="2").combination.card != result.card == bundle(kernel="6.15").combination.card
     assert combination({}) == MachineCombination(), "what is absent is unknown"
 
 
@@ -93,8 +93,8 @@ def test_import_is_idempotent_and_lossless(store: BundleStore) -> None:
     assert machine.combination == one.combination and machine.findings == (("old-mes", "warning", "MES is old"),)
     assert machine.probes()["P20/t1"].status == "fail" and machine.probes()["P20/t1"].seconds == 0.5
     store.close()
-    with BundleStore(store.path, must_exist=True) as again:
-        assert again.machines() == [machine]
+    with BundleStore(store.path, must_exist=True) as second:
+        assert second.machines() == [machine]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_machines_are_compared_by_configuration_then_by_behaviour() -> None:
     good = bundle(**{f"{DEVICE}/power_state": b"D0\n"})
     bad = bundle("6.15.0", 0x70, failed=("P20/t1",), mesa="24.1", parameter="-1", card="7",
                  **{f"{DEVICE}/power_state": b"D3hot\n", f"{DEVICE}/current_link_width": b"4\n"})  # fmt: skip
-    rows = {(each.kind, each.name): (each.a, each.b) for each in diff(good, bad)}
+    rows = {(item.kind, item.name): (item.a, item.b) for item in diff(good, bad)}
     assert list(rows) == [
         ("card", "kernel"),
         ("firmware", "mes"),
@@ -148,7 +148,7 @@ def test_machines_are_compared_by_configuration_then_by_behaviour() -> None:
 
 
 def test_regression_names_adjacent_versions_and_whether_all_else_is_equal() -> None:
-    found = regressions(
+    result = regressions(
         machines(
             bundle("6.9.0", card="1"),
             bundle("6.14.0", card="2"),
@@ -156,7 +156,7 @@ def test_regression_names_adjacent_versions_and_whether_all_else_is_equal() -> N
             bundle("6.16.0", 0x90, failed=("P20/t1",), card="4"),
         )
     )
-    [kernel, *others] = found
+    [kernel, *others] = result
     assert (kernel.probe, kernel.variable, kernel.good, kernel.bad) == ("P20/t1", "kernel", "6.14.0", "6.15.0")
     assert kernel.alone and (kernel.passes, kernel.fails) == (1, 1) and kernel.chip == "gfx1201"
     assert not others, "MES 0x84 both passes and fails: it is not to blame"
@@ -164,18 +164,19 @@ def test_regression_names_adjacent_versions_and_whether_all_else_is_equal() -> N
 
 def test_firmware_can_be_blamed_and_two_new_components_are_both_suspects() -> None:
     one, two = bundle("6.14.0", 0x84), bundle("6.14.0", 0x110, failed=("P33/t1",))
-    assert [(each.variable, each.good, each.bad, each.alone) for each in regressions(machines(one, two))] == [
-        ("mes (firmware)", "0x84", "0x110", True)
-    ]
+    assert [
+        (regression.variable, regression.good, regression.bad, regression.alone)
+        for regression in regressions(machines(one, two))
+    ] == [("mes (firmware)", "0x84", "0x110", True)]
     both = machines(one, bundle("6.15.0", 0x110, failed=("P33/t1",)))
-    assert {(each.variable, each.alone) for each in regressions(both)} == {
+    assert {(regression.variable, regression.alone) for regression in regressions(both)} == {
         ("kernel", False),
         ("mes (firmware)", False),
     }
 
 
 def test_discriminating_values_occur_on_one_side_only() -> None:
-    found = suspicions(
+    result = suspicions(
         machines(
             bundle(parameter="1", card="1"),
             bundle("6.15.0", parameter="1", card="2"),
@@ -183,7 +184,7 @@ def test_discriminating_values_occur_on_one_side_only() -> None:
             bundle("6.15.0", parameter="-1", failed=("P9/t1",), card="4"),
         )
     )
-    assert [(each.probe, each.variable, each.bad, each.good) for each in found] == [
+    assert [(item.probe, item.variable, item.bad, item.good) for item in result] == [
         ("P9/t1", "user_queue (parameter)", ("-1",), ("1",))
     ]
 
@@ -271,4 +272,4 @@ def test_kcidb_output_of_checkouts_builds_and_tests_matches_its_schema() -> None
 def test_kcidb_schema_violations_are_detected(change: object, message: str) -> None:
     report = export(machines(bundle()))
     change(report)  # type: ignore[operator]
-    assert any(message in each for each in problems(report)), list(problems(report))
+    assert any(message in problem for problem in problems(report)), list(problems(report))

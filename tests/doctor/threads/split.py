@@ -27,8 +27,8 @@ def is_held_out(source: str) -> bool:
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = load_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    result: list[dict[str, Any]] = load_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return result
 
 
 def capture(row: dict[str, Any]) -> MachineCapture:
@@ -70,7 +70,7 @@ class Score:
 def score(row: dict[str, Any], diagnosis: Diagnosis) -> Score:
     blamed = [finding.id for finding in diagnosis.findings if finding.severity != "note"]
     allowed = (*row["first"], *row["also"], "gpu.unsupported")  # true of every chip of another generation
-    innocent = tuple(each for each in blamed if not any(fnmatchcase(each, pattern) for pattern in allowed))
+    innocent = tuple(item for item in blamed if not any(fnmatchcase(item, pattern) for pattern in allowed))
     first = diagnosis.first.id if diagnosis.first else ""
     anything = row.get("anything", False)
     sick = bool(row["first"]) or anything

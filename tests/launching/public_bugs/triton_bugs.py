@@ -71,9 +71,9 @@ def page_of_masked_lanes():
 def window(keys, values, table, out, first, PAGE: tl.constexpr, BLOCK: tl.constexpr):
     position = tl.arange(0, BLOCK)
     page = tl.load(table + position // PAGE)
-    at = page * PAGE + position % PAGE
-    key = tl.load(keys + at, mask=position >= first, other=0.0)
-    value = tl.load(values + at)  # BUG
+    index = page * PAGE + position % PAGE
+    key = tl.load(keys + index, mask=position >= first, other=0.0)
+    value = tl.load(values + index)  # BUG
     tl.store(out + position, tl.where(position >= first, key * value, 0.0))
 
 

@@ -43,8 +43,8 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return run
 
 
-def on_fake(monkeypatch: pytest.MonkeyPatch, *there: FakeDevice, instance: int = 0) -> None:
-    monkeypatch.setattr(loader, "load", lambda: FakeVulkan(there, instance))
+def on_fake(monkeypatch: pytest.MonkeyPatch, *devices: FakeDevice, instance: int = 0) -> None:
+    monkeypatch.setattr(loader, "load", lambda: FakeVulkan(devices, instance))
     monkeypatch.setenv("VK_DRIVER_FILES", "/none.json")
 
 
@@ -52,7 +52,9 @@ def test_every_probe_documents_its_purpose_and_failure_causes() -> None:
     assert [probe.id for probe in PROBES] == [f"V{number:02}" for number in range(1, len(PROBES) + 1)]
     for probe in PROBES:
         assert probe.proves and probe.passes_when, probe.id
-        assert probe.signatures and all(each.cause and each.advice for each in probe.signatures), probe.id
+        assert probe.signatures and all(signature.cause and signature.advice for signature in probe.signatures), (
+            probe.id
+        )
 
 
 @pytest.mark.parametrize("source", sources(PROBE_KERNELS), ids=lambda source: source.name)
@@ -128,8 +130,8 @@ def test_crashing_driver_is_reported_and_contained(said: Said, monkeypatch: pyte
     [(-4, "VK_ERROR_DEVICE_LOST"), (-2, "VK_ERROR_OUT_OF_DEVICE_MEMORY"), (-3, "VK_ERROR_INITIALIZATION_FAILED")],
 )
 def test_driver_error_is_a_result_with_advice(result: int, words: str) -> None:
-    found = explained(BY_ID["V05"], outcome_from(VulkanError(result, "vkQueueSubmit", "Fake 9000")))
-    assert found.status == "fail" and words in found.reason and found.advice
+    results = explained(BY_ID["V05"], outcome_from(VulkanError(result, "vkQueueSubmit", "Fake 9000")))
+    assert results.status == "fail" and words in results.reason and results.advice
 
 
 def plain(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -140,26 +142,26 @@ def plain(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def flushed(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
-    found = plain(a, b, x)
-    found[np.abs(found) < np.finfo(np.float32).tiny] = 0
-    return found
+    result = plain(a, b, x)
+    result[np.abs(result) < np.finfo(np.float32).tiny] = 0
+    return result
 
 
 def truncated(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Sums as round-towards-zero has them."""
-    found = plain(a, b, x)
+    result = plain(a, b, x)
     with np.errstate(all="ignore"):
         exact = a.astype(np.float64) + b
-    away = np.isfinite(exact) & (np.abs(found[0].astype(np.float64)) > np.abs(exact))
-    found[0][away] = np.nextafter(found[0][away], np.float32(0))
-    return found
+    away = np.isfinite(exact) & (np.abs(result[0].astype(np.float64)) > np.abs(exact))
+    result[0][away] = np.nextafter(result[0][away], np.float32(0))
+    return result
 
 
 def fused(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
-    found = plain(a, b, x)
+    result = plain(a, b, x)
     with np.errstate(all="ignore"):
-        found[arithmetic.MULTIPLY_ADD] = (a.astype(np.float64) * b + x).astype(np.float32)
-    return found
+        result[arithmetic.MULTIPLY_ADD] = (a.astype(np.float64) * b + x).astype(np.float32)
+    return result
 
 
 @pytest.mark.parametrize(

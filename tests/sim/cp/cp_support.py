@@ -185,13 +185,13 @@ class Bench:
         attach: bool = True,
     ) -> TestQueue:
         number = len(self.queues)
-        made = TestQueue(
+        queue = TestQueue(
             self, kind, MEMORY_VA + number * 0x3000, ring_bytes, number + 1, eop=eop, priority=priority
         )
-        self.queues.append(made)
+        self.queues.append(queue)
         if attach:
-            self.cp.attach(made.hardware)
-        return made
+            self.cp.attach(queue.hardware)
+        return queue
 
     def run(self, budget: int = 100_000) -> None:
         self.cp.step(budget)
@@ -267,18 +267,18 @@ def mutated(words: Sequence[int], random_: random.Random) -> list[int]:
     """The stream with a few dwords changed, dropped, doubled or replaced."""
     out = list(words)
     for _ in range(random_.randrange(1, 6)):
-        at = random_.randrange(len(out))
+        index = random_.randrange(len(out))
         what = random_.randrange(5)
         if what == 0:
-            out[at] ^= 1 << random_.randrange(32)
+            out[index] ^= 1 << random_.randrange(32)
         elif what == 1:
-            out[at] = random_.getrandbits(32)
+            out[index] = random_.getrandbits(32)
         elif what == 2 and len(out) > 1:
-            del out[at]
+            del out[index]
         elif what == 3:
-            out.insert(at, out[random_.randrange(len(out))])
+            out.insert(index, out[random_.randrange(len(out))])
         else:
-            out[at] = random_.choice((0, 1, 0xFFFFFFFF, 0x80000000, 0xFFFF1000))
+            out[index] = random_.choice((0, 1, 0xFFFFFFFF, 0x80000000, 0xFFFF1000))
     return out
 
 
@@ -314,7 +314,9 @@ class Collector:
 
 
 def finished(bench: Bench) -> bool:
-    return all(each.state is QueueState.ACTIVE and each.rptr == each.wptr % each.ring_dw for each in bench.queues)
+    return all(
+        queue.state is QueueState.ACTIVE and queue.rptr == queue.wptr % queue.ring_dw for queue in bench.queues
+    )
 
 
 def launch_state(threads: tuple[int, int, int] = (8, 4, 2), user: tuple[int, ...] = ()) -> list[SetShReg]:

@@ -171,23 +171,23 @@ def test_doorbell_beyond_the_ring_stops_the_queue() -> None:
 def test_barrier_bit_blocks_later_packets(kind: int, before: tuple[int, int], needed: int) -> None:
     bench = AqlBench()
     waits = [bench.signal(number, value) for number, value in enumerate(before)]
-    done = bench.signal(2, 1)
-    bench.send(barrier(kind, *waits, done=done), dispatch())
+    signal = bench.signal(2, 1)
+    bench.send(barrier(kind, *waits, done=signal), dispatch())
     for number in range(needed):
         assert not bench.engine.dispatches
-        assert bench.value(done) == 1
+        assert bench.value(signal) == 1
         bench.signal(number, 0)
         bench.run()
     assert len(bench.engine.dispatches) == 1
-    assert bench.value(done) == 0
+    assert bench.value(signal) == 0
 
 
 @pytest.mark.parametrize("kind", [AND, OR])
 def test_barrier_without_signals_completes(kind: int) -> None:
     bench = AqlBench()
-    done = bench.signal(0, 1)
-    bench.send(barrier(kind, done=done))
-    assert bench.value(done) == 0
+    signal = bench.signal(0, 1)
+    bench.send(barrier(kind, done=signal))
+    assert bench.value(signal) == 0
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def test_barrier_without_signals_completes(kind: int) -> None:
 def test_barrier_value_packet_waits_for_its_condition(condition: int, reference: int, value: int) -> None:
     bench = AqlBench()
     wrong = {0: 4, 1: 5, 2: 5, 3: 4}[condition]
-    watched, done = bench.signal(0, wrong), bench.signal(1, 1)
-    packet = struct.pack("<HBBIQqqI20xQ", 0, 2, 0, 0, watched, reference, -1, condition, done)
+    watched, result = bench.signal(0, wrong), bench.signal(1, 1)
+    packet = struct.pack("<HBBIQqqI20xQ", 0, 2, 0, 0, watched, reference, -1, condition, result)
     bench.send(packet)
-    assert bench.value(done) == 1
+    assert bench.value(result) == 1
     bench.signal(0, value)
     bench.run()
-    assert bench.value(done) == 0
+    assert bench.value(result) == 0
 
 
 def test_vendor_packet_runs_pm4_before_completing() -> None:

@@ -23,11 +23,13 @@ M64 = (1 << 64) - 1
 USERQ = QueueKind.USERQ_COMPUTE
 
 
-def call(bench: Bench, *packets: object, at: int = IB, size: int | None = None, **fields: int) -> IndirectBuffer:
+def call(
+    bench: Bench, *packets: object, index: int = IB, size: int | None = None, **fields: int
+) -> IndirectBuffer:
     words = dwords(packets)  # type: ignore[arg-type]
     words += [0xFFFF1000] * (-len(words) % 8)
-    bench.space.put(at, *words)
-    return IndirectBuffer(at, len(words) if size is None else size, **fields)
+    bench.space.put(index, *words)
+    return IndirectBuffer(index, len(words) if size is None else size, **fields)
 
 
 def test_indirect_buffer_runs_and_returns_to_the_ring():
@@ -45,7 +47,7 @@ def test_indirect_buffer_runs_and_returns_to_the_ring():
 
 def test_chained_buffer_replaces_current_buffer():
     bench = Bench()
-    second = call(bench, WriteData(DATA, (2,)), at=IB + 0x400, chain=1)
+    second = call(bench, WriteData(DATA, (2,)), index=IB + 0x400, chain=1)
     queue = bench.queue()
     queue.submit(call(bench, second, WriteData(DATA, (3,))), fence(1))
     assert (bench.space.u32(DATA), bench.space.u32(FENCE)) == (2, 1)
@@ -53,12 +55,12 @@ def test_chained_buffer_replaces_current_buffer():
 
 def test_second_level_nesting_is_reported_and_third_fails():
     bench = Bench()
-    inner = call(bench, WriteData(DATA, (2,)), at=IB + 0x400)
+    inner = call(bench, WriteData(DATA, (2,)), index=IB + 0x400)
     queue = bench.queue()
     queue.submit(call(bench, inner, WriteData(DATA + 4, (3,))), fence(1))
     assert (bench.space.u32(DATA), bench.space.u32(DATA + 4)) == (2, 3)
     assert bench.kmd.rules() == ["ib-nesting"]
-    middle = call(bench, inner, Nop(), at=IB + 0x800)
+    middle = call(bench, inner, Nop(), index=IB + 0x800)
     queue.submit(call(bench, middle, Nop()))
     assert queue.state is QueueState.HUNG and "nested 3 deep" in queue.report
 
@@ -98,7 +100,7 @@ def test_injected_fault_clears_bit_30():
 def test_conditional_call_selects_branch_by_memory():
     bench = Bench()
     one = call(bench, WriteData(DATA + 8, (1,)))
-    two = call(bench, WriteData(DATA + 8, (2,)), at=IB + 0x400)
+    two = call(bench, WriteData(DATA + 8, (2,)), index=IB + 0x400)
     bench.space.write(DATA, struct.pack("<Q", 7))
     queue = bench.queue()
     for reference, mode, expected in ((7, 2, 1), (8, 2, 2), (8, 1, 0)):

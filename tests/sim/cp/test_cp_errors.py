@@ -140,8 +140,8 @@ def test_unmapped_address_faults_and_stops_the_queue(packet):
     bench = Bench()
     queue = bench.queue()
     queue.submit(Nop(), packet, fence(1))
-    [(name, (va, _, why))] = bench.kmd.heard
-    assert name == "vm_fault" and why == "not present" and va in (0x40, 0x40000000)
+    [(name, (va, _, reason))] = bench.kmd.heard
+    assert name == "vm_fault" and reason == "not present" and va in (0x40, 0x40000000)
     assert queue.state is QueueState.HUNG and bench.space.u32(FENCE) == 0 and packet.NAME in queue.report
 
 

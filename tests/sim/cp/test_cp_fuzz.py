@@ -135,8 +135,8 @@ def likely(random_: random.Random) -> list[int]:
 def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
     total = slow_counts(100_000, 1_000_000)
     random_ = random.Random(total * 7 + KINDS.index(kind) + (seed or 0))
-    done = 0
-    while done < total:
+    result = 0
+    while result < total:
         bench = Bench(generation=random_.choice(list(Generation)), reorder_seed=seed, hardware_queues=2)
         for _ in range(200):
             bench.queues.clear()
@@ -156,11 +156,11 @@ def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
             if random_.random() < 0.3:
                 bench.space.put(IB, *dwords([IndirectBuffer(IB, 16, chain=1)]), *[0xFFFF1000] * 12)
             feed(bench, queue, words)
-            done += len(words)
+            result += len(words)
             if queue.state is not QueueState.HUNG:
                 bench.cp.detach(queue.hardware, 0)
                 bench.cp.forget(queue.hardware)
-            if done >= total:
+            if result >= total:
                 break
         other = bench.queue()
         other.submit(fence(0x600D))

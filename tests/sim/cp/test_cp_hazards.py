@@ -148,7 +148,7 @@ STREAMS: list[tuple[str, Sequence[Packet], list[str]]] = [
 def bench_with(seed: int | None = None, generation: Generation = G12) -> Bench:
     bench = Bench(engine=Copier(), reorder_seed=seed, generation=generation)
     for start, first in ((A, 1), (B, 50), (C, 99)):
-        bench.space.write(start, bytes((first + at) & 0xFF for at in range(SIZE)))
+        bench.space.write(start, bytes((first + index) & 0xFF for index in range(SIZE)))
     bench.space.put(B + SIZE - 12, 1, 1, 1)
     bench.space.put(B, 1, 1, 1)
     return bench
@@ -171,8 +171,8 @@ def test_seed_changes_results_only_if_synchronisation_is_missing(packets, rules)
 
     plain, _ = outcome(None)
     for seed in range(6):
-        shaken, found = outcome(seed)
-        assert (BARRIER in found) == (BARRIER in rules)
+        shaken, result = outcome(seed)
+        assert (BARRIER in result) == (BARRIER in rules)
         if not rules:
             assert shaken == plain
 
@@ -338,21 +338,21 @@ def test_host_ordered_queue_chain_is_clean_and_missing_fence_is_reported():
         for turn in range(9):
             source, destination = places[turn % 3], places[(turn + 1) % 3]
             if turn % 3 == 2:
-                done = [] if turn == missing else [5 | 3 << 16, FENCE, 0, turn + 1]
-                queues[2].send([1, SIZE - 1, 0, source, 0, destination, 0, *done])
+                result = [] if turn == missing else [5 | 3 << 16, FENCE, 0, turn + 1]
+                queues[2].send([1, SIZE - 1, 0, source, 0, destination, 0, *result])
                 continue
-            told = [] if turn == missing else [fence(turn + 1, gcr_cntl=release(G12, GL2_WB=1))]
-            queues[turn % 3].submit(*SETUP, *inv(**V, **L2), *shader(source, destination), *told)
+            message = [] if turn == missing else [fence(turn + 1, gcr_cntl=release(G12, GL2_WB=1))]
+            queues[turn % 3].submit(*SETUP, *inv(**V, **L2), *shader(source, destination), *message)
         assert (BARRIER in bench.kmd.rules()) == (missing is not None), (missing, bench.kmd.findings)
         assert missing is not None or not bench.kmd.findings
 
 
 def test_destroyed_queue_is_ordered_before_later_doorbells():
     bench = bench_with()
-    one = bench.queue()
-    one.submit(*SETUP, *shader(A, B))
-    assert bench.cp.detach(one.hardware, 1)
-    bench.cp.forget(one.hardware)
+    queue = bench.queue()
+    queue.submit(*SETUP, *shader(A, B))
+    assert bench.cp.detach(queue.hardware, 1)
+    bench.cp.forget(queue.hardware)
     bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
     assert bench.kmd.rules() == []
 
@@ -398,10 +398,10 @@ def test_fully_synchronised_random_streams_are_deterministic_and_clean():
                 bench.queue(ring_bytes=0x1000).submit(*SETUP, *stream)
                 results.append(bytes(bench.space.read(DATA, 0x4000)))
                 assert bool(bench.kmd.findings) <= (not barrier), bench.kmd.findings
-                found = bool(bench.kmd.findings)
+                result = bool(bench.kmd.findings)
             if len(set(results)) > 1:
                 changed += 1
-                assert not barrier and found
+                assert not barrier and result
     assert changed > 3
 
 
@@ -435,11 +435,11 @@ def test_work_settled_on_one_queue_is_still_unordered_for_another():
 
 def test_settled_work_does_not_hide_newer_work_at_the_same_address():
     bench = bench_with()
-    again = [*shader(A, B), *SETTLE, *shader(B, C), *SETTLE]
+    second = [*shader(A, B), *SETTLE, *shader(B, C), *SETTLE]
     queue = bench.queue()
-    queue.submit(*SETUP, *again, *again)
+    queue.submit(*SETUP, *second, *second)
     assert bench.kmd.rules() == []
-    queue.submit(*again, *shader(A, B), *FLUSH, *shader(B, C))
+    queue.submit(*second, *shader(A, B), *FLUSH, *shader(B, C))
     assert bench.kmd.rules() == [CACHE]
 
 

@@ -117,10 +117,10 @@ def test_copy_from_unmapped_address_faults(bench):
     queue = sdma(bench)
     queue.send(copy(0x40, DATA, 16))
     assert bench.kmd.heard[0][0] == "vm_fault" and "COPY_LINEAR" in queue.report
-    [found] = bench.kmd.findings
-    assert found.rule == "page-fault" and found.fault is not None and found.place is None
-    assert (found.fault.va, found.fault.access) == (0x40, "read") and found.position == 0
-    assert "COPY_LINEAR at ring dword 0x0" in found.fault.by
+    [result] = bench.kmd.findings
+    assert result.rule == "page-fault" and result.fault is not None and result.place is None
+    assert (result.fault.va, result.fault.access) == (0x40, "read") and result.position == 0
+    assert "COPY_LINEAR at ring dword 0x0" in result.fault.by
 
 
 def test_packets_straddle_and_fences_stay_in_order_over_many_wraps(bench):

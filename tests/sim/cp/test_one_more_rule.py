@@ -38,12 +38,12 @@ def test_new_rule_is_a_row_and_a_check(tree: ExtendedTree) -> None:
 
 
 def test_new_rule_is_reported_only_where_it_applies(tree: ExtendedTree) -> None:
-    done = tree.python("-c", REPORTED, str(Path(__file__).parent))
-    assert done.returncode == 0, done.stderr
+    result = tree.python("-c", REPORTED, str(Path(__file__).parent))
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.rest
 def test_assumptions_lists_the_new_rule(tree: ExtendedTree) -> None:
-    done = tree.python("-c", LISTED)
-    assert done.returncode == 0, done.stderr
-    assert "an indirect buffer may have 2^19 dwords and more" in " ".join(done.stdout.split())
+    result = tree.python("-c", LISTED)
+    assert result.returncode == 0, result.stderr
+    assert "an indirect buffer may have 2^19 dwords and more" in " ".join(result.stdout.split())

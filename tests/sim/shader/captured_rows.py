@@ -66,14 +66,14 @@ def captured() -> list[Captured]:
         if line.startswith("group "):
             group = line.removeprefix("group ")
         elif not line.startswith("#"):
-            mode, text, words, given, want, before = line.split(" | ")
+            mode, text, words, argument, want, before = line.split(" | ")
             rows.append(
                 Captured(
                     group,
                     int(mode, 16),
                     text,
                     tuple(int(word, 16) for word in words.split()),
-                    tuple(int(word, 16) for word in given.split()),
+                    tuple(int(word, 16) for word in argument.split()),
                     int(want, 16),
                     int(before, 16),
                 )
@@ -85,15 +85,15 @@ def results(device: EngineDevice | ModelDevice, rows: Sequence[Captured]) -> lis
     """What each row's instruction leaves, all in one wave; FP16_OVFL is as in the first row."""
     out = np.zeros((len(rows), 32), np.uint64)
     mode, words = rows[0].mode & 0xFF, list(ADDRESSES)
-    for place, row in enumerate(rows):
-        words += row.program(place, mode)
+    for location, row in enumerate(rows):
+        words += row.program(location, mode)
         mode = row.mode & 0xFF
     va = device.place(out, "out")
     launched = rows[0].mode & (FP16_OVFL | 0xFF)
     findings = device.run(code_of(words, ENDPGM), user_data=(va & WORD, va >> 32), mode=launched, name="captured")
     assert not findings, findings[0]
     assert (out == out[:, :1]).all()
-    return [int(each) if row.wide else int(each) & WORD for each, row in zip(out[:, 0], rows, strict=True)]
+    return [int(item) if row.wide else int(item) & WORD for item, row in zip(out[:, 0], rows, strict=True)]
 
 
 def main() -> None:
@@ -107,10 +107,10 @@ def main() -> None:
     )
     pc = 0
     for parts in rows:
-        found = decode(code, pc, target_of("gfx1201"))
-        assert found is not None, parts
-        words = [*found.words]
-        pc += found.size_bytes
+        text = decode(code, pc, target_of("gfx1201"))
+        assert text is not None, parts
+        words = [*text.words]
+        pc += text.size_bytes
         words[0] |= (1 << 11 | 1 << 14) * (both in parts[1])
         parts[2] = " ".join(f"{word:08x}" for word in words)
     FILE.write_text("\n".join(" | ".join(parts) for parts in lines) + "\n")

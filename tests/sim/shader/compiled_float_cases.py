@@ -19,18 +19,18 @@ def matmul_tiled(rng: Random) -> Job:
 
 
 def mandelbrot(rng: Random) -> Job:
-    width, height, most = 32, 8, 60
+    width, height, maximum = 32, 8, 60
     i = np.arange(width * height)
     left, top, step = F32(-2.0), F32(-1.1), F32(0.0901)
     cx, cy = left + (i % width).astype(F32) * step, top + (i // width).astype(F32) * step
     x, y, count = np.zeros_like(cx), np.zeros_like(cy), np.zeros(len(i), U16)
-    for _ in range(most):
+    for _ in range(maximum):
         inside = x * x + y * y <= 4
         following = x * x - y * y + cx
         y = np.where(inside, F32(2) * x * y + cy, y)
         x = np.where(inside, following, x)
         count += inside
-    return Job([np.zeros(len(i), U16), U32(width), left, top, step, U32(most)], 4, 64, {0: count})
+    return Job([np.zeros(len(i), U16), U32(width), left, top, step, U32(maximum)], 4, 64, {0: count})
 
 
 def double_precision(rng: Random) -> Job:

@@ -94,33 +94,33 @@ def bytecode(rng: Random) -> Job:
 
 def _interpret(code: list[int], x: int) -> int:
     stack: list[int] = []
-    at = 0
+    index = 0
 
     def signed(value: int) -> int:
         return (value & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
 
-    while at < len(code):
-        op = code[at]
+    while index < len(code):
+        op = code[index]
         if op == 0:
             stack.append(x)
         elif op == 1:
-            at += 1
-            stack.append(code[at])
+            index += 1
+            stack.append(code[index])
         elif op in (2, 3, 4, 5, 7):
             b, a = stack.pop(), stack.pop()
             stack.append(signed({2: a + b, 3: a - b, 4: a * b, 5: a ^ b, 7: int(a < b)}[op]))
         elif op == 6:
             stack.append(stack[-1])
         elif op == 8:
-            at += 1
-            at += code[at] if not stack.pop() else 0
+            index += 1
+            index += code[index] if not stack.pop() else 0
         elif op == 9:
             stack[-1] = signed(-stack[-1])
         elif op == 10:
             stack[-1], stack[-2] = stack[-2], stack[-1]
         else:
             stack[-1] = ~stack[-1]
-        at += 1
+        index += 1
     return stack[-1] & 0xFFFFFFFF
 
 
@@ -228,10 +228,10 @@ def utf8(rng: Random) -> Job:
     text = "".join(chr(int(c)) for c in rng.choice([65, 0x20AC, 0xE9, 0x1F600, 0x7FF, 0x800, 10], size=60))
     raw = text.encode()
     points = np.full(len(raw), 0xFFFFFFFF, U32)
-    at = 0
+    index = 0
     for letter in text:
-        points[at] = ord(letter)
-        at += len(letter.encode())
+        points[index] = ord(letter)
+        index += len(letter.encode())
     return Job([np.zeros(len(raw), U32), np.frombuffer(raw, U8).copy(), U32(len(raw))], 4, 64, {0: points})
 
 

@@ -43,16 +43,16 @@ class Linked:
 
 def differences(job: Job) -> list[str]:
     """Where results are not what they must be: bits, but for NaNs, which are equal, and a structure's padding."""
-    found: list[str] = []
-    for place, expected in job.expected.items():
-        got = np.asarray(job.args[place])
-        if place == job.unordered:
+    result: list[str] = []
+    for location, expected in job.expected.items():
+        got = np.asarray(job.args[location])
+        if location == job.unordered:
             got, expected = np.sort(got), np.sort(expected)
         for name in got.dtype.names or (None,):
-            found += _difference(
-                place, got if name is None else got[name], expected if name is None else expected[name]
+            result += _difference(
+                location, got if name is None else got[name], expected if name is None else expected[name]
             )
-    return found
+    return result
 
 
 def _difference(place: int, got: Array, expected: Array) -> list[str]:
@@ -60,7 +60,9 @@ def _difference(place: int, got: Array, expected: Array) -> list[str]:
     differ = a != b
     if a.dtype.kind == "f":
         differ = ~(np.isnan(a) & np.isnan(b)) & (a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}"))
-    at = np.flatnonzero(differ)
-    if not len(at):
+    index = np.flatnonzero(differ)
+    if not len(index):
         return []
-    return [f"argument {place}: {len(at)} of {len(a)} differ, first [{at[0]}]: {a[at[0]]} for {b[at[0]]}"]
+    return [
+        f"argument {place}: {len(index)} of {len(a)} differ, first [{index[0]}]: {a[index[0]]} for {b[index[0]]}"
+    ]

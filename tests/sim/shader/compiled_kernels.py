@@ -65,8 +65,8 @@ class Compiled:
 def wanted() -> list[tuple[str, int]]:
     """(name, wave) of every kernel there should be."""
     names = sorted(path.stem for path in SOURCES.glob("*.c"))
-    found = [(name, 32) for name in names if name not in ONLY_WAVE64]
-    return found + [(name, 64) for name in WAVE64]
+    result = [(name, 32) for name in names if name not in ONLY_WAVE64]
+    return result + [(name, 64) for name in WAVE64]
 
 
 def source_hash(name: str) -> str:
@@ -82,9 +82,9 @@ def build(name: str, wave: int) -> Compiled:
             [*clang, "-c", str(SOURCES / f"{name}.c"), "-o", str(item)],
             [sys.executable, "-m", "ziglang", "ld.lld", "-shared", str(item), "-o", str(linked)],
         ):
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"{name}: {done.stderr[:2000]}")
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode:
+                raise SystemExit(f"{name}: {result.stderr[:2000]}")
         return parse(linked.read_bytes(), name, wave)
 
 
@@ -95,28 +95,28 @@ def parse(data: bytes, name: str, wave: int) -> Compiled:
     segments = [_SEGMENT.unpack_from(data, program_at + 56 * i) for i in range(program_count)]
     loads = [(s[3], s[2], s[5]) for s in segments if s[0] == _LOAD]
     image = bytearray(max(va + size for va, _, size in loads))
-    for va, at, size in loads:
-        image[va : va + size] = data[at : at + size]
+    for va, index, size in loads:
+        image[va : va + size] = data[index : index + size]
     sections = [_SECTION.unpack_from(data, section_at + 64 * i) for i in range(section_count)]
     if any(s[1] == _RELA and s[5] for s in sections):
         raise SystemExit(f"{name}: the image has relocations, but its load address is not fixed")
     table = next(s for s in sections if s[1] == _DYNSYM)
     names = sections[table[6]]
-    found = None
-    for at in range(table[4], table[4] + table[5], _SYMBOL.size):
-        text, _, _, _, value, _ = _SYMBOL.unpack_from(data, at)
+    result = None
+    for index in range(table[4], table[4] + table[5], _SYMBOL.size):
+        text, _, _, _, value, _ = _SYMBOL.unpack_from(data, index)
         start = names[4] + text
         if data[start : data.index(b"\0", start)].endswith(b".kd"):
-            found = value
-    assert found is not None, f"{name}: no kernel descriptor"
-    lds, scratch, kernarg, _, offset, _, rsrc1, _, properties, _ = _DESCRIPTOR.unpack_from(image, found)
+            result = value
+    assert result is not None, f"{name}: no kernel descriptor"
+    lds, scratch, kernarg, _, offset, _, rsrc1, _, properties, _ = _DESCRIPTOR.unpack_from(image, result)
     if properties & _OTHER_USER_REGISTERS or not properties & _KERNARG_POINTER:
         raise SystemExit(f"{name}: kernel_code_properties {properties:#x}, expected the kernarg pointer alone")
     assert bool(properties & _WAVE32) == (wave == 32), name
     end = len(image.rstrip(b"\0"))
     vgprs = ((rsrc1 & 63) + 1) * (8 if wave == 32 else 4)
     return Compiled(
-        name, wave, found + offset, lds, scratch, kernarg, vgprs, bool(properties & _DYNAMIC_STACK),
+        name, wave, result + offset, lds, scratch, kernarg, vgprs, bool(properties & _DYNAMIC_STACK),
         source_hash(name), bytes(image[: end + -end % 256]),
     )  # fmt: skip
 
@@ -126,12 +126,12 @@ def read(path: Path = FILE) -> dict[str, Compiled]:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
             raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Make it again with: {COMMAND}")
-        found, at = {}, 0
+        result, index = {}, 0
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
-            compiled = Compiled(**entry, image=file["images"][at : at + int(length)].tobytes())
-            at += int(length)
-            found[compiled.key] = compiled
-        return found
+            compiled = Compiled(**entry, image=file["images"][index : index + int(length)].tobytes())
+            index += int(length)
+            result[compiled.key] = compiled
+        return result
 
 
 def main() -> None:

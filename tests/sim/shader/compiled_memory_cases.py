@@ -34,12 +34,12 @@ def string_search(rng: Random) -> Job:
     text = bytes(rng.choice(list(b"abc"), size=200).astype(U8))
     pattern = b"ab?a"
     hits = [all(p in (ord("?"), t) for p, t in zip(pattern, text[i : i + 4], strict=True)) for i in range(197)]
-    found = np.zeros(256, U8)
-    wanted = found.copy()
+    result = np.zeros(256, U8)
+    wanted = result.copy()
     wanted[:197] = hits
     source, needle = np.frombuffer(text, U8).copy(), np.frombuffer(pattern, U8).copy()
     return Job(
-        [found, np.zeros(1, U32), source, needle, U32(200), U32(4)],
+        [result, np.zeros(1, U32), source, needle, U32(200), U32(4)],
         4,
         64,
         {0: wanted, 1: np.array([sum(hits)], U32)},
@@ -151,7 +151,7 @@ def gather_scatter(rng: Random) -> Job:
 
 
 def edit_distance(rng: Random) -> Job:
-    given, other = rng.integers(0, 4, size=(32, 16)).astype(U8), rng.integers(0, 4, size=16).astype(U8)
+    argument, other = rng.integers(0, 4, size=(32, 16)).astype(U8), rng.integers(0, 4, size=16).astype(U8)
 
     def distance(word: list[int]) -> int:
         row = list(range(17))
@@ -162,7 +162,9 @@ def edit_distance(rng: Random) -> Job:
             row = following
         return row[16]
 
-    return Job([np.zeros(32, U32), given, other], 1, 32, {0: np.array([distance(w) for w in given.tolist()], U32)})
+    return Job(
+        [np.zeros(32, U32), argument, other], 1, 32, {0: np.array([distance(w) for w in argument.tolist()], U32)}
+    )
 
 
 def transpose(rng: Random) -> Job:
@@ -236,9 +238,9 @@ def register_index(rng: Random) -> Job:
     results = []
     for i, row in enumerate(data.tolist()):
         v, total = list(row), 0
-        for k, at in enumerate(picks.tolist()):
-            total = (total * 3 + v[at]) & 0xFFFFFFFF
-            v[(at + i) & 7] = v[(at + i) & 7] + k & 0xFFFFFFFF
+        for k, index in enumerate(picks.tolist()):
+            total = (total * 3 + v[index]) & 0xFFFFFFFF
+            v[(index + i) & 7] = v[(index + i) & 7] + k & 0xFFFFFFFF
         pick = int(data.reshape(-1)[i]) & 7
         results.append(total + v[pick] & 0xFFFFFFFF)
     return Job([np.zeros(32, U32), data, picks, U32(20)], 1, 32, {0: np.array(results, U32)})
@@ -288,13 +290,13 @@ def dynamic_stack(rng: Random) -> Job:
 
 def copies(rng: Random) -> Job:
     data = rng.integers(0, 256, size=(32, 64)).astype(U8)
-    wanted = np.full((32, 256), 0x5A, U8)
-    wanted[:, 3:64] = data[:, 1:62]
-    wanted[:, 64:128] = data
-    wanted[:, 70:110] = wanted[:, 64:104].copy()
-    wanted[:, 128:136] = data[:, :8]
-    wanted[np.arange(32), 200 + data[:, 0] % 50] = data[:, 63]
-    return Job([np.zeros((32, 256), U8), data], 1, 32, {0: wanted})
+    full = np.full((32, 256), 0x5A, U8)
+    full[:, 3:64] = data[:, 1:62]
+    full[:, 64:128] = data
+    full[:, 70:110] = full[:, 64:104].copy()
+    full[:, 128:136] = data[:, :8]
+    full[np.arange(32), 200 + data[:, 0] % 50] = data[:, 63]
+    return Job([np.zeros((32, 256), U8), data], 1, 32, {0: full})
 
 
 def shared_queue(rng: Random) -> Job:

@@ -91,15 +91,15 @@ def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure
         text=True,
     )
     assert child.stdin and child.stdout and child.stderr
-    said: list[str] = []
-    errors = threading.Thread(target=lambda: said.extend(child.stderr or ()), daemon=True)
+    output: list[str] = []
+    errors = threading.Thread(target=lambda: output.extend(child.stderr or ()), daemon=True)
     errors.start()
     watch = threading.Timer(SILENT_SECONDS, child.kill)
     watch.daemon = True
     watch.start()
     feed = threading.Thread(target=_feed, args=(child, asked), daemon=True)
     feed.start()
-    at = -1
+    index = -1
     for line in child.stdout:
         watch.cancel()
         watch = threading.Timer(SILENT_SECONDS, child.kill)
@@ -107,7 +107,7 @@ def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure
         watch.start()
         answer = json.loads(line)
         if "begun" in answer:
-            at = answer["begun"]
+            index = answer["begun"]
         elif answer["outcome"] == "host error":
             heard(answer)
             watch.cancel()
@@ -115,24 +115,24 @@ def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure
             child.wait()
             return Failure(answer["seed"], "host error", answer["text"])
         else:
-            at = -1
+            index = -1
             heard(answer)
     watch.cancel()
     code = child.wait()
     errors.join(5)
     if code == 0:
         return None
-    why = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    if why == "SIGPROF":
-        why = "SIGPROF: it went on past its fuel, or its compilation past 30 s of CPU time"
-    return Failure(at, why, "".join(said[-40:]))
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    if name == "SIGPROF":
+        name = "SIGPROF: it went on past its fuel, or its compilation past 30 s of CPU time"
+    return Failure(index, name, "".join(output[-40:]))
 
 
 def _feed(child: subprocess.Popen, asked: Sequence[dict]) -> None:
     assert child.stdin
     try:
-        for each in asked:
-            child.stdin.write(json.dumps(each) + "\n")
+        for item in asked:
+            child.stdin.write(json.dumps(item) + "\n")
         child.stdin.close()
     except (BrokenPipeError, ValueError):
         return  # it died: who reads its answers finds out
@@ -151,7 +151,7 @@ def fire(
     size = BATCH if len(seeds) >= 2 * BATCH * processes else max(1, min(BATCH, -(-len(seeds) // processes)))
     for start in range(0, len(seeds), size):
         batches.put(list(seeds[start : start + size]))
-    fired, lock, began = Fired(), threading.Lock(), time.monotonic()
+    fired, lock, start_time = Fired(), threading.Lock(), time.monotonic()
 
     def heard(answer: dict) -> None:
         with lock:
@@ -160,7 +160,7 @@ def fire(
 
     def work() -> None:
         while True:
-            late = seconds is not None and time.monotonic() - began > seconds and fired.count >= enough
+            late = seconds is not None and time.monotonic() - start_time > seconds and fired.count >= enough
             try:
                 left = batches.get_nowait()
             except queue.Empty:
@@ -171,19 +171,19 @@ def fire(
                 failure = one_process([{"seed": seed} for seed in left], heard)
                 if failure is None:
                     break
-                place = left.index(failure.seed) if failure.seed in left else len(left) - 1
+                index = left.index(failure.seed) if failure.seed in left else len(left) - 1
                 with lock:
                     if failure.why != "host error":
-                        kind = program(left[place]).kind
+                        kind = program(left[index]).kind
                         fired.add({"outcome": "crashed", "kind": kind})
-                    fired.failures.append(Failure(left[place], failure.why, failure.text, tuple(left[:place])))
-                left = left[place + 1 :]
+                    fired.failures.append(Failure(left[index], failure.why, failure.text, tuple(left[:index])))
+                left = left[index + 1 :]
 
     workers = [threading.Thread(target=work) for _ in range(processes)]
-    for each in workers:
-        each.start()
-    for each in workers:
-        each.join()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
     return fired
 
 
@@ -212,8 +212,10 @@ def _fails(asked: Sequence[dict]) -> bool:
 
 def shortened(failure: Failure) -> bytes:
     """The least of its instructions that still fail."""
-    made = program(failure.seed)
-    parts = [made.code[item.at : item.at + item.size_bytes] for item in decode_stream(made.code, _target(made))]
+    result = program(failure.seed)
+    parts = [
+        result.code[item.at : item.at + item.size_bytes] for item in decode_stream(result.code, _target(result))
+    ]
     before = [{"seed": seed} for seed in failure.before]
     tries, step = 0, max(1, len(parts) // 2)
     while tries < MADE_SHORTER:
@@ -232,21 +234,22 @@ def shortened(failure: Failure) -> bytes:
     return b"".join(parts)
 
 
-def _target(made: Program) -> Target:
-    return target_of("gfx1201", made.wave)
+def _target(program: Program) -> Target:
+    return target_of("gfx1201", program.wave)
 
 
-def assembly(made: Program, code: bytes) -> str:
+def assembly(program: Program, code: bytes) -> str:
     """To read, and to assemble: the dwords, with what they decode to."""
-    launch = (
-        f"wave{made.wave}, level {made.level}, {made.vgprs} VGPRs, workgroup {made.threads}, grid {made.groups}"
-    )
-    memory = f"LDS {made.lds_bytes}, scratch {made.scratch_bytes}, s[0:1]: {made.pointer}"
-    about = f"// seed {made.seed}, {made.kind} ({made.about})\n// {launch}, {memory}"
+    launch = f"wave{program.wave}, level {program.level}, {program.vgprs} VGPRs, workgroup {program.threads}, "
+    launch += f"grid {program.groups}"
+    memory = f"LDS {program.lds_bytes}, scratch {program.scratch_bytes}, s[0:1]: {program.pointer}"
+    about = f"// seed {program.seed}, {program.kind} ({program.about})\n// {launch}, {memory}"
     rows = []
-    for item in decode_stream(code, _target(made)):
+    for item in decode_stream(code, _target(program)):
         held = code[item.at : item.at + item.size_bytes].ljust(4 * -(-item.size_bytes // 4), b"\0")
-        words = ", ".join(f"0x{int.from_bytes(held[at : at + 4], 'little'):08x}" for at in range(0, len(held), 4))
+        words = ", ".join(
+            f"0x{int.from_bytes(held[index : index + 4], 'little'):08x}" for index in range(0, len(held), 4)
+        )
         text = item.instruction.text if item.instruction is not None else "no instruction"
         rows.append(f".long {words:<36} // {item.at:#06x} {text}")
     return "\n".join([about, *rows])
@@ -268,17 +271,17 @@ def told(failure: Failure) -> str:
 
 
 def main() -> int:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--count", type=int, default=1000, metavar="N", help="programs (default 1000)")
-    made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first one's seed (default 0)")
-    made.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1000, metavar="N", help="programs (default 1000)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first one's seed (default 0)")
+    parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="default: every core"
     )
-    made.add_argument("--show", action="store_true", help="the programs, as assembly")
-    made.add_argument("--json", action="store_true", help="counts and failures as JSON")
-    arguments = made.parse_args()
+    parser.add_argument("--show", action="store_true", help="the programs, as assembly")
+    parser.add_argument("--json", action="store_true", help="counts and failures as JSON")
+    arguments = parser.parse_args()
     if arguments.count < 1 or arguments.first < 0 or arguments.processes < 1:
-        made.error("--count and --processes want 1 or more, --first 0 or more")
+        parser.error("--count and --processes want 1 or more, --first 0 or more")
     seeds = range(arguments.first, arguments.first + arguments.count)
     if arguments.show:
         for seed in seeds:
@@ -293,7 +296,7 @@ def main() -> int:
     fired = fire(seeds, processes=arguments.processes, advance=advance)
     if arguments.json:
         counts = {"outcomes": fired.outcomes, "kinds": fired.kinds, "rules": fired.rules, "lint": fired.lint}
-        print(json.dumps({**counts, "failures": [asdict(each) for each in fired.failures]}, indent=1))
+        print(json.dumps({**counts, "failures": [asdict(failure) for failure in fired.failures]}, indent=1))
     else:
         print("\n".join(fired.lines()))
     for failure in fired.failures[:8]:

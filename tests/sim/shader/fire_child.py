@@ -111,24 +111,29 @@ class Told:
         self.sentences.append(sentence)
 
 
-def dispatch_of(given: Program, ground: Range, told: Told) -> ShaderDispatch:
-    va = ground.load(given.code)
-    base = DATA_VA if given.pointer == "data" else CONSTANT_VA
+def dispatch_of(program: Program, ground: Range, told: Told) -> ShaderDispatch:
+    va = ground.load(program.code)
+    base = DATA_VA if program.pointer == "data" else CONSTANT_VA
     user = [base & 0xFFFFFFFF, base >> 32, CONSTANT_VA & 0xFFFFFFFF, CONSTANT_VA >> 32]
     user += [DATA_VA & 0xFFFFFFFF, DATA_VA >> 32, DATA_BYTES // 2, 3 << 28]
     user += [DATA_VA & 0xFFFFFFFF, DATA_VA >> 32]
-    unit = 8 if given.wave == 32 else 4
+    unit = 8 if program.wave == 32 else 4
     registers = {
-        int(Sh.PGM_RSRC1): 0xF0 << 12 | min(given.vgprs // unit - 1, 63),
-        int(Sh.PGM_RSRC2): len(user) << 1 | 7 << 7 | -(-given.lds_bytes // 512) << 15 | bool(given.scratch_bytes),
-        int(Sh.TMPRING_SIZE): 1 | -(-given.scratch_bytes * given.wave // 256) << 12 if given.scratch_bytes else 0,
+        int(Sh.PGM_RSRC1): 0xF0 << 12 | min(program.vgprs // unit - 1, 63),
+        int(Sh.PGM_RSRC2): len(user) << 1
+        | 7 << 7
+        | -(-program.lds_bytes // 512) << 15
+        | bool(program.scratch_bytes),
+        int(Sh.TMPRING_SIZE): 1 | -(-program.scratch_bytes * program.wave // 256) << 12
+        if program.scratch_bytes
+        else 0,
         int(Sh.DISPATCH_SCRATCH_BASE_LO): SCRATCH_VA >> 8,
         **{int(Sh.USER_DATA_0) + index: value for index, value in enumerate(user)},
     }
     queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, ground.vm, 0, 0, 0, 0, 0)
     return ShaderDispatch(
-        queue, ground.vm, Generation.GFX12, va, given.groups, (0, 0, 0), given.threads,
-        given.threads, given.wave == 32, 0, registers, f"seed {given.seed}", told,
+        queue, ground.vm, Generation.GFX12, va, program.groups, (0, 0, 0), program.threads,
+        program.threads, program.wave == 32, 0, registers, f"seed {program.seed}", told,
     )  # fmt: skip
 
 
@@ -140,33 +145,33 @@ ENDS = {  # rules of findings after which a wave does not go on: the outcome
 }
 
 
-def outcome_of(given: Program, ground: Range) -> dict[str, Any]:
+def outcome_of(program: Program, ground: Range) -> dict[str, Any]:
     """Decode, lint, compile and run one program; raises only what is a bug."""
-    target = target_of("gfx1201", given.wave)
-    refused = lint(given.code, target, Limits(vgprs=given.vgprs, lds_bytes=given.lds_bytes))
-    told = Told()
-    dispatch = dispatch_of(given, ground, told)
-    engine = GfxEngine(target, level=given.level, threads=1, kernels=CompiledKernels(Nothing(), quick=True))
-    began = time.process_time()
-    said = "out of fuel"
+    target = target_of("gfx1201", program.wave)
+    refused = lint(program.code, target, Limits(vgprs=program.vgprs, lds_bytes=program.lds_bytes))
+    message = Told()
+    dispatch = dispatch_of(program, ground, message)
+    engine = GfxEngine(target, level=program.level, threads=1, kernels=CompiledKernels(Nothing(), quick=True))
+    process_time = time.process_time()
+    output = "out of fuel"
     try:
         for _ in range(SLICES):
-            done = engine.run(dispatch)
-            if done is not None:
-                said = "refused at launch" if done is NOTHING else "ran"
+            result = engine.run(dispatch)
+            if result is not None:
+                output = "refused at launch" if result is NOTHING else "ran"
                 break
         else:
-            said = _stopped(told) or said
+            output = _stopped(message) or output
             engine.abandon(dispatch)
     except Fault as fault:
-        if "page-fault" not in told.rules and fault.access.value != "execute":
+        if "page-fault" not in message.rules and fault.access.value != "execute":
             raise AssertionError(f"a fault that nobody told of: {fault}") from fault
-        said = "faulted"
+        output = "faulted"
     return {
-        "outcome": said,
+        "outcome": output,
         "lint": len(refused),
-        "rules": sorted(set(told.rules)),
-        "seconds": round(time.process_time() - began, 4),
+        "rules": sorted(set(message.rules)),
+        "seconds": round(time.process_time() - process_time, 4),
     }
 
 
@@ -188,10 +193,10 @@ def limited() -> None:
 def shots() -> Iterator[tuple[Program, str]]:
     """(program, what is planted in its place: for tests of whoever asks)"""
     for line in sys.stdin:
-        asked = json.loads(line)
-        made = program(asked["seed"])
-        made = replace(made, code=bytes.fromhex(asked["code"])) if "code" in asked else made
-        yield made, asked.get("planted", "")
+        document = json.loads(line)
+        result = program(document["seed"])
+        result = replace(result, code=bytes.fromhex(document["code"])) if "code" in document else result
+        yield result, document.get("planted", "")
 
 
 def planted(how: str) -> dict[str, Any]:
@@ -212,17 +217,17 @@ def main() -> None:
     run_module.aligned = guarded  # of slots: registers, LDS, shadows, scratch
     run_module.TURN_FUEL, run_module.ALONE_FUEL = SMALL_FUEL, SMALL_FUEL
     ground = Range()
-    for given, instead in shots():
-        print(json.dumps({"begun": given.seed}), flush=True)
+    for argument, instead in shots():
+        print(json.dumps({"begun": argument.seed}), flush=True)
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal, not caught, ends the process
         try:
-            answer = planted(instead) if instead else outcome_of(given, ground)
+            answer = planted(instead) if instead else outcome_of(argument, ground)
         except MemoryError:
             answer = {"outcome": "too large"}
         except Exception:
             answer = {"outcome": "host error", "text": traceback.format_exc(limit=-6)}
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps({"seed": given.seed, "kind": given.kind, **answer}), flush=True)
+        print(json.dumps({"seed": argument.seed, "kind": argument.kind, **answer}), flush=True)
 
 
 if __name__ == "__main__":

@@ -89,14 +89,14 @@ def _words(choice: Random, target: Target) -> tuple[bytes, str]:
 def pool(wave: int) -> dict[str, tuple[bytes, ...]]:
     """By mnemonic, encodings with random operands. Mnemonics that LLVM decodes and the tables of `isa` hold."""
     choice, target = Random(f"pool {wave}"), target_of("gfx1201", wave)
-    found: dict[str, list[bytes]] = {}
+    result: dict[str, list[bytes]] = {}
     for code in (*_memory_codes(choice), *_codes(choice)):
-        made = decode(code, 0, target)
-        if made is not None:
-            variants = found.setdefault(made.mnemonic, [])
+        text = decode(code, 0, target)
+        if text is not None:
+            variants = result.setdefault(text.mnemonic, [])
             if len(variants) < VARIANTS:
-                variants.append(code[: made.size_bytes])
-    return {name: tuple(found[name]) for name in sorted(found)}
+                variants.append(code[: text.size_bytes])
+    return {name: tuple(result[name]) for name in sorted(result)}
 
 
 def _memory_codes(choice: Random) -> Iterator[bytes]:
@@ -142,19 +142,19 @@ def _instructions(choice: Random, target: Target) -> tuple[bytes, str]:
 
 def _stored(parts: list[bytes], target: Target) -> bytes:
     """Stores of what the last instructions wrote: results that nobody reads would not be computed."""
-    found: list[int] = []
-    for each in parts:
-        made = decode(each, 0, target)
-        if made is not None and made.operands and made.operands[0].kind in (Kind.VGPR, Kind.SGPR):
-            first = made.operands[0]
+    result: list[int] = []
+    for part in parts:
+        text = decode(part, 0, target)
+        if text is not None and text.operands and text.operands[0].kind in (Kind.VGPR, Kind.SGPR):
+            first = text.operands[0]
             for number in range(first.index, first.index + min(first.width, 2)):
-                found.append(number + 256 * (first.kind is Kind.VGPR))
+                result.append(number + 256 * (first.kind is Kind.VGPR))
     words = [v_mov(0, 128)]
-    for place, source in enumerate(dict.fromkeys(reversed(found[-RESULTS:]))):
+    for location, source in enumerate(dict.fromkeys(reversed(result[-RESULTS:]))):
         if source < 256:
-            words += [v_mov(1, source), *store(1, 0, KEPT, 4 * place)]
+            words += [v_mov(1, source), *store(1, 0, KEPT, 4 * location)]
         elif source > 257:
-            words += store(source - 256, 0, KEPT, 4 * place)
+            words += store(source - 256, 0, KEPT, 4 * location)
     return b"".join(map(_dword, words))
 
 
@@ -184,8 +184,8 @@ def _tamed(choice: Random, code: bytes, name: str, target: Target) -> bytes:
             changed[bit // 8] ^= 1 << bit % 8
         if choice.random() < 0.8:
             _mapped(choice, changed, name)
-        made = decode(bytes(changed), 0, target)
-        if made is not None and made.mnemonic == name and made.size_bytes == len(changed):
+        text = decode(bytes(changed), 0, target)
+        if text is not None and text.mnemonic == name and text.size_bytes == len(changed):
             return bytes(changed)
     return code
 
@@ -230,7 +230,7 @@ def instructions_of(name: str) -> tuple[tuple[bytes, Instruction], ...]:
 def _kernel(choice: Random, target: Target) -> tuple[bytes, str]:
     """The beginning of a kernel, a stretch out of it, or all of a small one; then one to four changes."""
     name, code = choice.choice(kernels())
-    parts = [each for each, _ in instructions_of(name)]
+    parts = [item for item, _ in instructions_of(name)]
     how = choice.random()
     if how < 0.1 and len(code) <= LARGEST_WHOLE:
         what = "whole"
@@ -251,41 +251,41 @@ Parts = list[bytes]
 
 
 def _bit_flipped(choice: Random, parts: Parts, target: Target) -> Parts:
-    at = choice.randrange(len(parts))
-    changed = bytearray(parts[at])
+    index = choice.randrange(len(parts))
+    changed = bytearray(parts[index])
     bit = choice.randrange(8 * len(changed)) if changed else 0
     if changed:
         changed[bit // 8] ^= 1 << bit % 8
-    return [*parts[:at], bytes(changed), *parts[at + 1 :]]
+    return [*parts[:index], bytes(changed), *parts[index + 1 :]]
 
 
 def _swapped(choice: Random, parts: Parts, target: Target) -> Parts:
-    made = list(parts)
-    one, other = choice.randrange(len(made)), choice.randrange(len(made))
-    made[one], made[other] = made[other], made[one]
-    return made
+    result = list(parts)
+    one, other = choice.randrange(len(result)), choice.randrange(len(result))
+    result[one], result[other] = result[other], result[one]
+    return result
 
 
 def _deleted(choice: Random, parts: Parts, target: Target) -> Parts:
-    at = choice.randrange(len(parts))
-    return [*parts[:at], *parts[at + 1 :]] or [_dword(ENDPGM)]
+    index = choice.randrange(len(parts))
+    return [*parts[:index], *parts[index + 1 :]] or [_dword(ENDPGM)]
 
 
 def _doubled(choice: Random, parts: Parts, target: Target) -> Parts:
-    at = choice.randrange(len(parts))
-    return [*parts[:at], parts[at], *parts[at:]]
+    index = choice.randrange(len(parts))
+    return [*parts[:index], parts[index], *parts[index:]]
 
 
 def _branch_changed(choice: Random, parts: Parts, target: Target) -> Parts:
     """A branch to anywhere near: into the middle of instructions, before the code, behind it; or a new one."""
-    branches = [at for at, each in enumerate(parts) if _is_branch(each, target)]
+    branches = [index for index, item in enumerate(parts) if _is_branch(item, target)]
     jump = choice.choice((choice.randrange(-40, 40), choice.randrange(-3, 3), choice.randrange(-32768, 32768)))
     if not branches or choice.random() < 0.3:
         opcode = choice.choice((0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26))  # s_branch, s_cbranch_*
-        at = choice.randrange(len(parts) + 1)
-        return [*parts[:at], _dword(0xBF800000 | opcode << 16 | jump & 0xFFFF), *parts[at:]]
-    at = choice.choice(branches)
-    return [*parts[:at], (jump & 0xFFFF).to_bytes(2, "little") + parts[at][2:], *parts[at + 1 :]]
+        index = choice.randrange(len(parts) + 1)
+        return [*parts[:index], _dword(0xBF800000 | opcode << 16 | jump & 0xFFFF), *parts[index:]]
+    index = choice.choice(branches)
+    return [*parts[:index], (jump & 0xFFFF).to_bytes(2, "little") + parts[index][2:], *parts[index + 1 :]]
 
 
 def _is_branch(code: bytes, target: Target) -> bool:
@@ -294,36 +294,36 @@ def _is_branch(code: bytes, target: Target) -> bool:
 
 def _cut(choice: Random, parts: Parts, target: Target) -> Parts:
     """Anywhere, also within an instruction."""
-    whole = b"".join(parts)
-    return [whole[: choice.randrange(4, len(whole) + 1)]] if len(whole) > 4 else parts
+    text = b"".join(parts)
+    return [text[: choice.randrange(4, len(text) + 1)]] if len(text) > 4 else parts
 
 
 def _high_register(choice: Random, parts: Parts, target: Target) -> Parts:
     """Some byte of an instruction becomes a large register number."""
-    at = choice.randrange(len(parts))
-    changed = bytearray(parts[at])
+    index = choice.randrange(len(parts))
+    changed = bytearray(parts[index])
     if changed:
         changed[choice.randrange(len(changed))] = choice.choice((0x69, 0x6A, 0x7B, 0x7C, 0x7E, 0x7F, 0xF0, 0xFF))
-    return [*parts[:at], bytes(changed), *parts[at + 1 :]]
+    return [*parts[:index], bytes(changed), *parts[index + 1 :]]
 
 
 def _odd_masks(choice: Random, parts: Parts, target: Target) -> Parts:
     """EXEC, VCC or M0 set to something in between."""
     register = choice.choice((126, 127, 106, 107, 125))
     value = choice.choice((0, 1, 0x80000000, 0xFFFFFFFF, choice.getrandbits(32)))
-    at = choice.randrange(len(parts) + 1)
-    return [*parts[:at], b"".join(map(_dword, move(register, value))), *parts[at:]]
+    index = choice.randrange(len(parts) + 1)
+    return [*parts[:index], b"".join(map(_dword, move(register, value))), *parts[index:]]
 
 
 def _stray_address(choice: Random, parts: Parts, target: Target) -> Parts:
     """A scalar or v0 to v3 gets a value at or beyond the bounds of LDS, scratch and buffers."""
     value = choice.choice((508, 511, 512, 1023, 1024, 65532, 65535, 65536, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC))
-    at = choice.randrange(len(parts) + 1)
+    index = choice.randrange(len(parts) + 1)
     if choice.random() < 0.5:
         code = b"".join(map(_dword, move(choice.randrange(0, 16), value)))
     else:
         code = _dword(v_mov(choice.randrange(4), 255)) + _dword(value)
-    return [*parts[:at], code, *parts[at:]]
+    return [*parts[:index], code, *parts[index:]]
 
 
 CHANGES = {

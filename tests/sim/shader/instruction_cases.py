@@ -43,7 +43,7 @@ class Splitter(Writer):
 
 def all_kernels() -> list[Kernel]:
     """`core` ones first in each wave size; names say which they are."""
-    found: list[Kernel] = []
+    kernels: list[Kernel] = []
     for wave in (32, 64):
         turn = itertools.count()
         vector = Splitter(f"vector{wave}", wave)
@@ -65,5 +65,5 @@ def all_kernels() -> list[Kernel]:
         memory = Splitter(f"memory{wave}", wave, memory=True)
         memory_cases(memory)
         for splitter in (vector, matrix, dual, scalar, memory):
-            found += splitter.core.kernels + splitter.more.kernels
-    return found
+            kernels += splitter.core.kernels + splitter.more.kernels
+    return kernels

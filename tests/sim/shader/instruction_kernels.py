@@ -248,9 +248,9 @@ class Writer:
         ]
         results = [first + i for i in range(size)]
         for i in range(len(saved)):
-            at = kernel.take(1)
-            lines.append(f"v_mov_b32 v{at}, s{SAVED + i}")
-            results.append(at)
+            index = kernel.take(1)
+            lines.append(f"v_mov_b32 v{index}, s{SAVED + i}")
+            results.append(index)
         kernel.lines += lines
         kernel.cases.append(Case(mnemonic, text, tuple(results), compare))
 
@@ -273,21 +273,21 @@ class Writer:
             lines.append(f"s_mov_b{self.wave} exec{self.suffix}, -1")
         results = []
         for i, what in enumerate(saved):
-            at = kernel.take(1)
-            lines.append(f"v_mov_b32 v{at}, {'s46' if what == 'scc' else f's{48 + i}'}")
-            results.append(at)
+            index = kernel.take(1)
+            lines.append(f"v_mov_b32 v{index}, {'s46' if what == 'scc' else f's{48 + i}'}")
+            results.append(index)
         kernel.lines += lines
         kernel.cases.append(Case(mnemonic, text, tuple(results), compare))
 
 
 def subset(path: Path) -> list[tuple[str, str]]:
     """(family, mnemonic) of gfx12-subset.tsv."""
-    found = []
+    result = []
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):
             family, mnemonic, *_ = line.split("\t")
-            found.append((family, mnemonic))
-    return found
+            result.append((family, mnemonic))
+    return result
 
 
 def row_of(encoding: str, mnemonic: str) -> InstructionRow | None:
@@ -308,9 +308,9 @@ def assemble(text: str) -> bytes:
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
         if "wave64" in text:
             command.append("-mwavefrontsize64")
-        done = subprocess.run([*command, "-c", str(source), "-o", str(to)], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{done.stderr[:3000]}")
+        result = subprocess.run([*command, "-c", str(source), "-o", str(to)], capture_output=True, text=True)
+        if result.returncode:
+            raise SystemExit(f"{result.stderr[:3000]}")
         sections = read_elf(to.read_bytes(), "kernel").sections
         return next(section.code for section in sections if section.name == ".text")
 
@@ -348,10 +348,10 @@ def read(path: Path = FILE) -> Iterator[tuple[Kernel, bytes]]:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
             raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Make it again with: {COMMAND}")
-        at = 0
+        index = 0
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
-            code = file["code"][at : at + int(length)].tobytes()
-            at += int(length)
+            code = file["code"][index : index + int(length)].tobytes()
+            index += int(length)
             cases = [Case(m, t, tuple(r), c) for m, t, r, c in entry["cases"]]
             yield Kernel(entry["name"], entry["wave"], cases, [], entry["end"], entry["memory"]), code
 

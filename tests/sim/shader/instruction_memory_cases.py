@@ -90,16 +90,16 @@ def _global_atomics(writer: Writer, region: Sections) -> None:
         if kind.startswith("cmpswap"):
             values = {1: "v[4:5]", 2: "v[4:7]"}[size]
         start = [f"global_store_b64 v241, v[6:7], s[94:95] offset:{region.take()}", "s_wait_storecnt 0"]
-        at = start[0].split("offset:")[1]
+        offset = start[0].split("offset:")[1]
         name = f"global_atomic_{kind}"
         if kind == "add_f32":
             start[0] = start[0].replace("v[6:7]", "v[2:3]")
             values = "v1"
-        read = f"global_load_b64 {{d}}, v241, s[94:95] offset:{at}"
+        read = f"global_load_b64 {{d}}, v241, s[94:95] offset:{offset}"
         how = "f32" if kind == "add_f32" else "bits"
         writer.vector(
             name,
-            f"{name} v241, {values}, s[94:95] offset:{at}",
+            f"{name} v241, {values}, s[94:95] offset:{offset}",
             size=2,
             before=start,
             compare=how,
@@ -107,19 +107,19 @@ def _global_atomics(writer: Writer, region: Sections) -> None:
         )
         writer.vector(
             name,
-            f"{name} {{d}}, v[246:247], {values}, off offset:{at} th:TH_ATOMIC_RETURN",
+            f"{name} {{d}}, v[246:247], {values}, off offset:{offset} th:TH_ATOMIC_RETURN",
             size=size,
             before=start,
             compare=how,
             after=["s_wait_loadcnt 0"],
         )
         if kind.startswith(("add_u", "or_", "max_", "min_", "and_", "xor_", "sub_")):  # any order gives the same
-            at = str(region.take())
-            start = [f"global_store_b64 v241, v[6:7], s[94:95] offset:{at}", "s_wait_storecnt 0"]
-            read = f"global_load_b64 {{d}}, v248, s[94:95] offset:{at}"
+            offset = str(region.take())
+            start = [f"global_store_b64 v241, v[6:7], s[94:95] offset:{offset}", "s_wait_storecnt 0"]
+            read = f"global_load_b64 {{d}}, v248, s[94:95] offset:{offset}"
             writer.vector(
                 name,
-                f"{name} v248, {values}, s[94:95] offset:{at}",
+                f"{name} v248, {values}, s[94:95] offset:{offset}",
                 size=2,
                 before=start,
                 after=["s_wait_storecnt 0", read, "s_wait_loadcnt 0"],
@@ -146,14 +146,14 @@ def _scratch(writer: Writer) -> None:
             ]
             after = ["s_wait_storecnt 0", "s_mov_b32 s40, 16", back, "s_wait_loadcnt 0"]
             writer.vector(f"scratch_store_{kind}", store, size=size, before=base, after=after)
-            whole = f"scratch_store_{kind} {address.format(WIDE[size])}"
+            text = f"scratch_store_{kind} {address.format(WIDE[size])}"
             load_text = f"scratch_load_{load} {{d}}, " + address.replace("{}, ", "")
             writer.vector(
                 f"scratch_load_{load}",
                 load_text,
                 size=size,
                 after=["s_wait_loadcnt 0"],
-                before=["s_mov_b32 s40, 16", whole, "s_wait_storecnt 0"],
+                before=["s_mov_b32 s40, 16", text, "s_wait_storecnt 0"],
             )
 
 
@@ -172,8 +172,12 @@ def _buffers(writer: Writer, region: Sections) -> None:
     for kind, size in (("b32", 1), ("b128", 4), ("b8", 1), ("b64", 2)):
         name = f"buffer_store_{kind}"
         for form in ("v241, s[68:71], s40 offen", "v241, s[68:71], s40 offen offset:2990"):
-            at = region.take()
-            moved = [f"s_add_co_u32 s68, s94, {at}", "s_add_co_ci_u32 s69, s95, 0", "s_and_b32 s69, s69, 0xffff"]
+            index = region.take()
+            moved = [
+                f"s_add_co_u32 s68, s94, {index}",
+                "s_add_co_ci_u32 s69, s95, 0",
+                "s_and_b32 s69, s69, 0xffff",
+            ]
             text = f"{name} {WIDE[size]}, {form}"
             writer.vector(name, text, before=["s_mov_b32 s40, 0", *moved], after=["s_wait_storecnt 0"])
 
@@ -217,15 +221,21 @@ def _lds_stores(writer: Writer, lds: Sections) -> None:
         ("b16_d16_hi", 1),
     ):
         for offset in (0, 8 if size < 3 else 0):
-            at = lds.take()
-            fill = [f"ds_store_b128 v240, v[12:15] offset:{at}", "s_wait_dscnt 0"]
-            read = ["s_wait_dscnt 0", f"ds_load_b128 {{d}}, v240 offset:{at}", "s_wait_dscnt 0"]
+            index = lds.take()
+            fill = [f"ds_store_b128 v240, v[12:15] offset:{index}", "s_wait_dscnt 0"]
+            read = ["s_wait_dscnt 0", f"ds_load_b128 {{d}}, v240 offset:{index}", "s_wait_dscnt 0"]
             name = f"ds_store_{kind}"
-            writer.vector(name, f"{name} v241, {WIDE[size]} offset:{at + offset}", size=4, before=fill, after=read)
+            writer.vector(
+                name, f"{name} v241, {WIDE[size]} offset:{index + offset}", size=4, before=fill, after=read
+            )
     for kind, first, second in (("2addr_b32", "v4", "v5"), ("2addr_b64", "v[4:5]", "v[6:7]")):
-        at = lds.take()
-        moved = [f"v_add_nc_u32 v249, {at}, v241", f"ds_store_b128 v240, v[12:15] offset:{at}", "s_wait_dscnt 0"]
-        read = ["s_wait_dscnt 0", f"ds_load_b128 {{d}}, v240 offset:{at}", "s_wait_dscnt 0"]
+        index = lds.take()
+        moved = [
+            f"v_add_nc_u32 v249, {index}, v241",
+            f"ds_store_b128 v240, v[12:15] offset:{index}",
+            "s_wait_dscnt 0",
+        ]
+        read = ["s_wait_dscnt 0", f"ds_load_b128 {{d}}, v240 offset:{index}", "s_wait_dscnt 0"]
         name = f"ds_store_{kind}"
         offsets = "offset0:1 offset1:3" if kind == "2addr_b32" else "offset1:1"
         writer.vector(name, f"{name} v249, {first}, {second} {offsets}", size=4, before=moved, after=read)
@@ -236,34 +246,36 @@ def _lds_atomics(writer: Writer, lds: Sections) -> None:
         "add_u32": 1, "max_u32": 1, "min_u32": 1, "add_f32": 1, "sub_u32": 1, "or_b32": 1, "and_b32": 1,
         "max_i32": 1, "inc_u32": 1, "dec_u32": 1, "add_u64": 2,
     }  # fmt: skip
-    at = lds.take()
+    index = lds.take()
     for kind, size in kinds.items():
         values = "v1" if kind == "add_f32" else WIDE[size]
         old = "v[2:3]" if kind == "add_f32" else "v[6:7]"
-        start = [f"ds_store_b64 v241, {old} offset:{at}", "s_wait_dscnt 0"]
-        read = ["s_wait_dscnt 0", f"ds_load_b64 {{d}}, v241 offset:{at}", "s_wait_dscnt 0"]
+        start = [f"ds_store_b64 v241, {old} offset:{index}", "s_wait_dscnt 0"]
+        read = ["s_wait_dscnt 0", f"ds_load_b64 {{d}}, v241 offset:{index}", "s_wait_dscnt 0"]
         how = "f32" if kind == "add_f32" else "bits"
         writer.vector(
-            f"ds_{kind}", f"ds_{kind} v241, {values} offset:{at}", size=2, before=start, after=read, compare=how
+            f"ds_{kind}", f"ds_{kind} v241, {values} offset:{index}", size=2, before=start, after=read, compare=how
         )
         stem, bits = kind[:-4], kind[-3:]
         name = f"ds_{stem}_rtn_{bits}"
         writer.vector(
             name,
-            f"{name} {{d}}, v241, {values} offset:{at}",
+            f"{name} {{d}}, v241, {values} offset:{index}",
             size=size,
             before=start,
             after=["s_wait_dscnt 0"],
             compare=how,
         )
         if kind not in ("add_f32", "inc_u32", "dec_u32"):
-            start = [f"ds_store_b128 v240, v[4:7] offset:{at}", "s_wait_dscnt 0"]
-            read = ["s_wait_dscnt 0", f"ds_load_b64 {{d}}, v248 offset:{at}", "s_wait_dscnt 0"]
-            writer.vector(f"ds_{kind}", f"ds_{kind} v248, {values} offset:{at}", size=2, before=start, after=read)
+            start = [f"ds_store_b128 v240, v[4:7] offset:{index}", "s_wait_dscnt 0"]
+            read = ["s_wait_dscnt 0", f"ds_load_b64 {{d}}, v248 offset:{index}", "s_wait_dscnt 0"]
+            writer.vector(
+                f"ds_{kind}", f"ds_{kind} v248, {values} offset:{index}", size=2, before=start, after=read
+            )
     for kind, values in (("storexchg_rtn_b32", "v4"), ("cmpstore_rtn_b32", "v4, v5")):
-        start = [f"ds_store_b64 v241, v[6:7] offset:{at}", "s_wait_dscnt 0"]
+        start = [f"ds_store_b64 v241, v[6:7] offset:{index}", "s_wait_dscnt 0"]
         writer.vector(
-            f"ds_{kind}", f"ds_{kind} {{d}}, v241, {values} offset:{at}", before=start, after=["s_wait_dscnt 0"]
+            f"ds_{kind}", f"ds_{kind} {{d}}, v241, {values} offset:{index}", before=start, after=["s_wait_dscnt 0"]
         )
 
 

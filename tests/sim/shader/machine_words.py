@@ -18,8 +18,8 @@ def constant(value: int) -> int:
 
 
 def _opcode(encoding: str, mnemonic: str) -> int:
-    found = rows("scalar", encoding, default_target().generation)
-    return next(opcode for opcode, row in found.items() if row.mnemonic == mnemonic)
+    result = rows("scalar", encoding, default_target().generation)
+    return next(opcode for opcode, row in result.items() if row.mnemonic == mnemonic)
 
 
 def sop1(mnemonic: str, destination: int, source: int = 0) -> int:

@@ -32,10 +32,10 @@ def known() -> Mapping[str, str]:
 
 def code(source: str) -> bytes:
     """The machine code of a module's KERNELS."""
-    found = known().get(key(source))
-    if found is None:
+    result = known().get(key(source))
+    if result is None:
         raise LookupError(f"not assembled yet: {source[:60]!r}…; run: {COMMAND}")
-    return bytes.fromhex(found)
+    return bytes.fromhex(result)
 
 
 def assemble(source: str) -> bytes:
@@ -43,12 +43,12 @@ def assemble(source: str) -> bytes:
     from zinc_rt.isa.elf import read_elf
 
     with tempfile.TemporaryDirectory() as folder:
-        at = Path(folder)
-        (at / "k.s").write_text(f'.amdgcn_target "amdgcn-amd-amdhsa--gfx1201"\n{source}\n')
+        index = Path(folder)
+        (index / "k.s").write_text(f'.amdgcn_target "amdgcn-amd-amdhsa--gfx1201"\n{source}\n')
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
         command += ["-mwavefrontsize64"] * source.startswith(WAVE64)
-        subprocess.run([*command, "-c", str(at / "k.s"), "-o", str(at / "k.o")], check=True)
-        [section, *_] = read_elf((at / "k.o").read_bytes(), "k.o").sections
+        subprocess.run([*command, "-c", str(index / "k.s"), "-o", str(index / "k.o")], check=True)
+        [section, *_] = read_elf((index / "k.o").read_bytes(), "k.o").sections
         return bytes(section.code)
 
 
@@ -60,9 +60,9 @@ def sources() -> Iterator[str]:
 
 def main() -> None:
     have = dict(known()) if FILE.exists() else {}
-    found = {key(source): have.get(key(source)) or assemble(source).hex() for source in sources()}
-    FILE.write_text(json.dumps(dict(sorted(found.items())), indent=0) + "\n")
-    print(f"{FILE.name}: {len(found)} kernels")
+    result = {key(source): have.get(key(source)) or assemble(source).hex() for source in sources()}
+    FILE.write_text(json.dumps(dict(sorted(result.items())), indent=0) + "\n")
+    print(f"{FILE.name}: {len(result)} kernels")
 
 
 if __name__ == "__main__":

@@ -248,7 +248,7 @@ def program(seed: int, *, wave: int = 32, barriers: bool = False, size: int = 6)
     writer.statements(0, True, size)
     writer.add(sop1("s_mov_b64", EXEC, ENTRY_EXEC))
     writer.add(sop2("s_lshl_b32", 5, 4, constant(2)), sop1("s_mov_b32", 6, 5), sop1("s_mov_b32", 7, constant(0)))
-    for index in (*STORED, *(-each for each in SCALARS)):
+    for index in (*STORED, *(-scalar for scalar in SCALARS)):
         if index < 0:
             writer.add(v_mov(COUNTER, -index))
         writer.add(store_b32(COUNTER if index < 0 else index, LANE4, OUT, 0))

@@ -50,8 +50,8 @@ def run(cases: Sequence[Case]) -> list[tuple[int, int]]:
             parts += [move(register, value), move(register + 1, value >> 32)]
         parts += [_set_scc(case.scc), list(case.words)]
         parts += [sop2("s_cselect_b32", SCC_COPY, constant(1), constant(0))]
-        for at, source in enumerate((DESTINATION, DESTINATION + 1, SCC_COPY)):
-            parts.append(_write_lane(_RESULT_VGPR + row, source, lane + at))
+        for index, source in enumerate((DESTINATION, DESTINATION + 1, SCC_COPY)):
+            parts.append(_write_lane(_RESULT_VGPR + row, source, lane + index))
     rows = slots[-1][0] + 1
     out = np.zeros((rows, LANES), np.uint32)
     parts.append([0x30000082 | 4 << 17])  # v_lshlrev_b32 v4, 2, v0

@@ -85,10 +85,10 @@ class Stage:
 
     def buffer(self, dwords: int = 1024, name: str = "out") -> tuple[int, np.ndarray]:
         """(VA, the host's view) of zeroed GTT."""
-        made = self.gpu.alloc(max(4 * dwords, 4096), Placement.GTT, name)
-        words = (ctypes.c_uint32 * dwords).from_address(made.host.address)
-        self._views[made.gpu_va] = np.ctypeslib.as_array(words)
-        return made.gpu_va, self._views[made.gpu_va]
+        result = self.gpu.alloc(max(4 * dwords, 4096), Placement.GTT, name)
+        words = (ctypes.c_uint32 * dwords).from_address(result.host.address)
+        self._views[result.gpu_va] = np.ctypeslib.as_array(words)
+        return result.gpu_va, self._views[result.gpu_va]
 
     def words(self, va: int) -> np.ndarray:
         """The host's view of a buffer made here."""
@@ -103,8 +103,8 @@ class Stage:
         words = [word for packet in packets for word in packet.words(Generation(self.queue.generation[0]))]
         wptr = ctypes.c_uint64.from_address(self.queue.wptr.host.address)
         ring = (ctypes.c_uint32 * self.queue.ring_dw).from_address(self.queue.ring.host.address)
-        for place, word in enumerate(words):
-            ring[(wptr.value + place) % self.queue.ring_dw] = word
+        for location, word in enumerate(words):
+            ring[(wptr.value + location) % self.queue.ring_dw] = word
         wptr.value += len(words)
         ctypes.c_uint64.from_address(self.queue.doorbell_address).value = wptr.value
 
@@ -182,8 +182,8 @@ def stage(machine: SimMachine) -> Iterator[Stage]:
 @contextlib.contextmanager
 def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     options.setdefault("time_scale", 0.02)
-    made = SimMachine(MachineOptions(inject=inject, **options))
+    machine = SimMachine(MachineOptions(inject=inject, **options))
     try:
-        yield made
+        yield machine
     finally:
-        made.close()
+        machine.close()

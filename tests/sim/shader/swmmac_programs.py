@@ -74,12 +74,12 @@ def every() -> list[tuple[str, int, int]]:
 
 
 def read() -> dict[tuple[str, int, int], bytes]:
-    found = {}
+    result = {}
     for line in FILE.read_text().splitlines():
         if line and not line.startswith("#"):
             name, wave, key, words = line.split()
-            found[name, int(wave), int(key)] = bytes.fromhex(words)
-    return found
+            result[name, int(wave), int(key)] = bytes.fromhex(words)
+    return result
 
 
 def main() -> None:

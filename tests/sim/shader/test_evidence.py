@@ -44,7 +44,12 @@ def test_captured_instructions_are_those_of_the_captures() -> None:
 
 def test_every_pattern_names_an_instruction_of_the_engine() -> None:
     names = {base_mnemonic(name) for name in EMIT}
-    unused = [each for _, patterns in _rows() for each in patterns if not any(fnmatchcase(n, each) for n in names)]
+    unused = [
+        pattern
+        for _, patterns in _rows()
+        for pattern in patterns
+        if not any(fnmatchcase(n, pattern) for n in names)
+    ]
     assert not unused and {row.kind for row, _ in _rows()} == set(CLASSES)
 
 

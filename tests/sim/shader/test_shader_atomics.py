@@ -46,18 +46,18 @@ def add_bf16(one: int, other: int) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
 
 
-def number(least: bool) -> Callable[[int, int, int], int]:
+def number(minimum: bool) -> Callable[[int, int, int], int]:
     """IEEE minimumNumber or maximumNumber of 32 or 64 bits."""
 
     def pick(old: int, data: int, size: int) -> int:
         kind = "<f" if size == 4 else "<d"
-        a, b = (struct.unpack(kind, each.to_bytes(size, "little"))[0] for each in (old, data))
+        a, b = (struct.unpack(kind, item.to_bytes(size, "little"))[0] for item in (old, data))
         if isnan(a) and isnan(b):
             return data | 1 << (22 if size == 4 else 51)
         if isnan(a) or isnan(b):
             return data if isnan(a) else old
         key = [(value, not bits >> 8 * size - 1) for value, bits in ((a, old), (b, data))]
-        return (old, data)[key[1] < key[0]] if least else (old, data)[key[1] > key[0]]
+        return (old, data)[key[1] < key[0]] if minimum else (old, data)[key[1] > key[0]]
 
     return pick
 
@@ -133,10 +133,10 @@ def memory_kernel(form: str) -> str:
     names = {**{name: size for name, (_, size) in FORMS[form].items()}, **TWO}
     text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v2, s6\nv_mov_b32 v3, s7\nv_mov_b32 v8, 0\n"
     address, rest = {"global": ("v8", ", s[6:7]"), "flat": ("v[2:3]", "")}[form]
-    for at, (name, size) in enumerate(names.items()):
+    for index, (name, size) in enumerate(names.items()):
         data = registers(4, size // 4 * (2 if name in TWO else 1))
-        result = registers(20 + 2 * at, size // 4)
-        where = f"offset:{at * PLACE_BYTES} th:TH_ATOMIC_RETURN"
+        result = registers(20 + 2 * index, size // 4)
+        where = f"offset:{index * PLACE_BYTES} th:TH_ATOMIC_RETURN"
         text += f"{form}_atomic_{name} {result}, {address}, {data}{rest} {where}\n"
     return text + stored(2 * len(names))
 
@@ -150,18 +150,20 @@ def lds_kernel() -> str:
     """The same in the LDS: two dwords of each place come from s[6:7], and go back there."""
     names = {**{name: size for name, (_, size) in LDS.items()}, **LDS_TWO}
     text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v9, 0\n"
-    for at in range(len(names)):
-        text += f"global_load_b64 v[10:11], v9, s[6:7] offset:{at * PLACE_BYTES}\ns_wait_loadcnt 0x0\n"
-        text += f"ds_store_b64 v9, v[10:11] offset:{at * PLACE_BYTES}\n"
-    for at, (name, size) in enumerate(names.items()):
+    for index in range(len(names)):
+        text += f"global_load_b64 v[10:11], v9, s[6:7] offset:{index * PLACE_BYTES}\ns_wait_loadcnt 0x0\n"
+        text += f"ds_store_b64 v9, v[10:11] offset:{index * PLACE_BYTES}\n"
+    for index, (name, size) in enumerate(names.items()):
         data = registers(4, size // 4)
         if name in LDS_TWO:
             data += ", " + registers(4 + size // 4, size // 4)
-        text += f"{returning(name)} {registers(20 + 2 * at, size // 4)}, v9, {data} offset:{at * PLACE_BYTES}\n"
+        text += (
+            f"{returning(name)} {registers(20 + 2 * index, size // 4)}, v9, {data} offset:{index * PLACE_BYTES}\n"
+        )
     text += "s_wait_dscnt 0x0\n"
-    for at in range(len(names)):
-        text += f"ds_load_b64 v[10:11], v9 offset:{at * PLACE_BYTES}\ns_wait_dscnt 0x0\n"
-        text += f"global_store_b64 v9, v[10:11], s[6:7] offset:{at * PLACE_BYTES}\n"
+    for index in range(len(names)):
+        text += f"ds_load_b64 v[10:11], v9 offset:{index * PLACE_BYTES}\ns_wait_dscnt 0x0\n"
+        text += f"global_store_b64 v9, v[10:11], s[6:7] offset:{index * PLACE_BYTES}\n"
     return text + stored(2 * len(names))
 
 
@@ -223,26 +225,26 @@ def expect(
     old = np.zeros((2 * (len(names) + len(two)), 64), np.uint32)
     after = places.copy()
     sizes = {**{name: size for name, (_, size) in names.items()}, **two}
-    for at, (name, size) in enumerate(sizes.items()):
-        memory = int.from_bytes(places[at].tobytes()[:size], "little")
+    for index, (name, size) in enumerate(sizes.items()):
+        memory = int.from_bytes(places[index].tobytes()[:size], "little")
         for lane in range(wave):
             raw = data[:, lane].tobytes()
             first, second = (int.from_bytes(raw[part : part + size], "little") for part in (0, size))
             for word in range(size // 4):
-                old[2 * at + word, lane] = memory >> 32 * word & 0xFFFFFFFF
+                old[2 * index + word, lane] = memory >> 32 * word & 0xFFFFFFFF
             if name in two:
                 masked = memory & ~first & MASK[size] | second
                 new = masked if "mskor" in name else first if memory == second else memory
             else:
                 new = OPERATIONS[names[name][0]](memory, first, size)
             memory = new & MASK[size]
-        after[at, : size // 4] = np.frombuffer(memory.to_bytes(size, "little"), np.uint32)
+        after[index, : size // 4] = np.frombuffer(memory.to_bytes(size, "little"), np.uint32)
     return old, after
 
 
 def same(got: np.ndarray, want: np.ndarray, names: list[str]) -> None:
-    for at, name in enumerate(names):
-        rows = slice(2 * at, 2 * at + 2)
+    for index, name in enumerate(names):
+        rows = slice(2 * index, 2 * index + 2)
         assert np.array_equal(numbers(got[rows], name), numbers(want[rows], name)), name
 
 
@@ -261,10 +263,10 @@ def numbers(words: np.ndarray, name: str) -> np.ndarray:
 @pytest.mark.rest(keep=1)
 def test_memory_atomics(form: str, level: str, wave: int) -> None:
     data, places = inputs(wave)
-    for at, name in enumerate([*FORMS[form], *TWO]):  # half of the comparisons succeed
+    for index, name in enumerate([*FORMS[form], *TWO]):  # half of the comparisons succeed
         if name in TWO:
             size = TWO[name] // 4
-            data[size : 2 * size, ::2] = places[at, :size, None]
+            data[size : 2 * size, ::2] = places[index, :size, None]
     want_old, want = expect(FORMS[form], TWO, data, places, wave)
     device = EngineDevice(level=level)
     old = np.zeros_like(want_old)
@@ -273,8 +275,8 @@ def test_memory_atomics(form: str, level: str, wave: int) -> None:
     assert not device.run(code(KERNELS[form]), threads=(wave, 1, 1), wave=wave, user_data=user)
     names = [*FORMS[form], *TWO]
     same(old[:, :wave], want_old[:, :wave], names)
-    for at, name in enumerate(names):
-        assert np.array_equal(numbers(places[at], name), numbers(want[at], name)), name
+    for index, name in enumerate(names):
+        assert np.array_equal(numbers(places[index], name), numbers(want[index], name)), name
 
 
 @pytest.mark.rest
@@ -288,8 +290,8 @@ def test_lds_atomics() -> None:
     findings = device.run(code(KERNELS["lds"]), user_data=user, lds_bytes=4096)
     assert not findings
     same(old[:, :32], want_old[:, :32], [*LDS, *LDS_TWO])
-    for at, name in enumerate([*LDS, *LDS_TWO]):
-        assert np.array_equal(numbers(places[at], name), numbers(want[at], name)), name
+    for index, name in enumerate([*LDS, *LDS_TWO]):
+        assert np.array_equal(numbers(places[index], name), numbers(want[index], name)), name
 
 
 def test_flat_atomics_reach_the_lds() -> None:

@@ -67,12 +67,12 @@ def test_load_without_invalidation_returns_stale_data(
         with machine(coherence="caches", reorder=seed) as owner, stage(owner) as s:
             loaded = copied_after_a_store(s, program, ACQUIRE & ~left_out)
             assert set(loaded) <= {1, 2}
-            found = [each for each in owner.findings if each.rule == "stale-line"]
-            assert bool(found) == bool((loaded == 1).any())
-            if found:
+            result = [finding for finding in owner.findings if finding.rule == "stale-line"]
+            assert bool(result) == bool((loaded == 1).any())
+            if result:
                 stale += 1
                 for word in (*says, "between them"):
-                    assert word in found[0].sentence, found[0].sentence
+                    assert word in result[0].sentence, result[0].sentence
     assert 2 * stale > len(SEEDS)
 
 
@@ -128,15 +128,15 @@ def test_waiting_wave_sees_stores_of_another_workgroup_after_invalidation(
     load: str, take: str, writer: int, invalidate: str, says: str
 ) -> None:
     with machine(coherence="caches", reorder=1) as owner, stage(owner) as s:
-        for done, word in ((invalidate, 2), (" ".join([NOPS] * len(invalidate.split())), 0)):
-            program = s.load(code(WAITS.format(load=load, take=take, writer=writer, invalidate=done)))
+        for result, word in ((invalidate, 2), (" ".join([NOPS] * len(invalidate.split())), 0)):
+            program = s.load(code(WAITS.format(load=load, take=take, writer=writer, invalidate=result)))
             shared, _ = s.buffer()
             out, words = s.buffer()
             s.run(program, (*halves(shared), *halves(out)), groups=(2, 1, 1))
             assert (words[:32] == word).all()
             assert (word == 2) == ("stale-line" not in s.rules())
-        [found] = [each for each in owner.findings if each.rule == "stale-line"]
-        assert says in found.sentence and "waves of this dispatch" in found.sentence
+        [result] = [finding for finding in owner.findings if finding.rule == "stale-line"]
+        assert says in result.sentence and "waves of this dispatch" in result.sentence
 
 
 def test_replaced_code_runs_after_invalidation_and_stale_code_is_reported() -> None:
@@ -147,7 +147,9 @@ def test_replaced_code_runs_after_invalidation_and_stale_code_is_reported() -> N
         s.words(program)[1] = 0x7E040287  # v_mov_b32_e32 v2, 7
         s.run(program, (*halves(out), 2), acquire=ACQUIRE & ~GLI_INV)
         assert (words[:32] == 2).all()
-        [found] = [each for each in owner.findings if each.rule == "stale-line"]
-        assert "instruction cache" in found.sentence and "GLI_INV" in found.sentence and "pc 0x4" in found.sentence
+        [result] = [finding for finding in owner.findings if finding.rule == "stale-line"]
+        assert (
+            "instruction cache" in result.sentence and "GLI_INV" in result.sentence and "pc 0x4" in result.sentence
+        )
         s.run(program, (*halves(out), 2))
         assert (words[:32] == 7).all()

@@ -23,9 +23,9 @@ def found(name: str, **more) -> list[tuple[str, int, str]]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_undefined_data_is_propagated_silently_and_reported_on_use(name: str) -> None:
     assert found(f"{name} healthy") == []
-    told = [each for each in found(f"{name} faulty") if each[0].startswith("uninitialised-")]
-    assert len(told) == 1, told
-    assert told[0][2].startswith(PROGRAMS[name][3]), told
+    message = [item for item in found(f"{name} faulty") if item[0].startswith("uninitialised-")]
+    assert len(message) == 1, message
+    assert message[0][2].startswith(PROGRAMS[name][3]), message
 
 
 def test_mode_off_propagates_nothing() -> None:

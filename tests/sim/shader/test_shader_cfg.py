@@ -18,17 +18,17 @@ def graph(*parts: int | list[int], entry: int = 0) -> Flow:
 
 
 def test_straight_line_code_is_one_block() -> None:
-    found = graph(v_mov(1, 256), v_mov(2, 256), ENDPGM)
-    assert list(found.blocks) == [0]
-    assert found.blocks[0].end == 12
-    assert found.blocks[0].successors == ()
+    result = graph(v_mov(1, 256), v_mov(2, 256), ENDPGM)
+    assert list(result.blocks) == [0]
+    assert result.blocks[0].end == 12
+    assert result.blocks[0].successors == ()
 
 
 def test_loop_is_a_block_that_succeeds_itself() -> None:
-    found = graph(move(1, 500), sop2("s_sub_co_u32", 1, 1, constant(1)), sopp("s_cbranch_scc1", -2), ENDPGM)
-    assert list(found.blocks) == [0, 8, 16]
-    assert found.blocks[0].successors == (8,)
-    assert set(found.blocks[8].successors) == {8, 16}
+    result = graph(move(1, 500), sop2("s_sub_co_u32", 1, 1, constant(1)), sopp("s_cbranch_scc1", -2), ENDPGM)
+    assert list(result.blocks) == [0, 8, 16]
+    assert result.blocks[0].successors == (8,)
+    assert set(result.blocks[8].successors) == {8, 16}
 
 
 def test_code_after_the_end_is_in_no_block() -> None:
@@ -36,24 +36,24 @@ def test_code_after_the_end_is_in_no_block() -> None:
 
 
 def test_branch_out_of_the_code_targets_an_empty_block() -> None:
-    found = graph(sopp("s_branch", 100))
-    assert found.blocks[404].instructions == ()
-    assert found.blocks[404].illegal_at == 404
+    result = graph(sopp("s_branch", 100))
+    assert result.blocks[404].instructions == ()
+    assert result.blocks[404].illegal_at == 404
 
 
 def test_barrier_wait_starts_a_resumable_block() -> None:
-    found = graph(sopp("s_nop"), sopp("s_barrier_wait", 0xFFFF), ENDPGM)
-    assert list(found.blocks) == [0, 4, 8]
+    result = graph(sopp("s_nop"), sopp("s_barrier_wait", 0xFFFF), ENDPGM)
+    assert list(result.blocks) == [0, 4, 8]
 
 
 def test_calls_make_return_addresses_known() -> None:
-    found = graph(sopk("s_call_b64", 40, 1), ENDPGM, sop1("s_setpc_b64", 0, 40))
-    assert found.indirect == (4,)
-    assert found.blocks[8].successors == (4,)
+    result = graph(sopk("s_call_b64", 40, 1), ENDPGM, sop1("s_setpc_b64", 0, 40))
+    assert result.indirect == (4,)
+    assert result.blocks[8].successors == (4,)
 
 
 def test_pc_relative_jump_is_followed() -> None:
-    found = graph(
+    result = graph(
         sop1("s_getpc_b64", 40),
         sop1("s_mov_b64", 44, 40),
         sop2("s_add_nc_u64", 44, 44, constant(16)),
@@ -61,14 +61,16 @@ def test_pc_relative_jump_is_followed() -> None:
         sopp("s_trap", 1),
         ENDPGM,
     )
-    assert found.indirect == (20,)
-    assert 20 in found.blocks
+    assert result.indirect == (20,)
+    assert 20 in result.blocks
 
 
 def _masks(*parts: int | list[int], full: bool = True) -> bool:
     """Whether the vector moves of the code mask their writes."""
-    made = translate(KernelVariant(code_of(*parts), default_target(), full, Checks("off"), vgprs=8, user_sgprs=0))
-    return "select" in made.text
+    result = translate(
+        KernelVariant(code_of(*parts), default_target(), full, Checks("off"), vgprs=8, user_sgprs=0)
+    )
+    return "select" in result.text
 
 
 def test_full_exec_needs_no_masking() -> None:

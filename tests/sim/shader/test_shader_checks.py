@@ -265,12 +265,12 @@ KERNELS = {
 
 def pc_of(kernel: bytes, text: str, number: int = 0) -> int:
     """Byte offset of the instruction that starts so."""
-    found = [
+    result = [
         item.at
         for item in decode_stream(kernel, target_of("gfx1201", wave=32))
         if item.instruction is not None and item.instruction.text.startswith(text)
     ]
-    return found[number]
+    return result[number]
 
 
 class Memory:
@@ -296,7 +296,7 @@ class Memory:
 
 def only(findings: list[WaveFinding], rule: str, kernel: str, text: str, lanes: int) -> WaveFinding:
     """The one finding there is."""
-    assert [each.rule for each in findings] == [rule], findings
+    assert [finding.rule for finding in findings] == [rule], findings
     [finding] = findings
     assert finding.pc == pc_of(code(KERNELS[kernel]), text)
     assert finding.lanes == lanes, hex(finding.lanes)
@@ -359,8 +359,8 @@ def test_read_of_unwritten_memory_is_reported(level: str) -> None:
     assert finding.address == memory.va
     only(memory.run("some lanes"), "uninitialised-memory", "some lanes", "global_load_b32 v3", 0xFF00)
     # each lane stores a dword and loads two: only the last lane's second one is missing
-    found = memory.run("store, load")
-    only(found, "uninitialised-memory", "store, load", "global_load_b64", 1 << 31)
+    result = memory.run("store, load")
+    only(result, "uninitialised-memory", "store, load", "global_load_b64", 1 << 31)
     assert not memory.run("load")  # now somebody has
 
 
@@ -471,10 +471,10 @@ def test_lds_access_beyond_group_allocation_is_reported() -> None:
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_scratch_access_rules(level: str) -> None:
     device = EngineDevice(level=level)
-    found = device.run(code(KERNELS["scratch"]), scratch_bytes=64)
-    only(found, "uninitialised-scratch", "scratch", "scratch_load_b64", ALL)
-    found = device.run(code(KERNELS["scratch beyond"]), scratch_bytes=64)
-    only(found, "scratch-out-of-bounds", "scratch beyond", "scratch_store_b64", ALL ^ 0xFF)
+    result = device.run(code(KERNELS["scratch"]), scratch_bytes=64)
+    only(result, "uninitialised-scratch", "scratch", "scratch_load_b64", ALL)
+    result = device.run(code(KERNELS["scratch beyond"]), scratch_bytes=64)
+    only(result, "scratch-out-of-bounds", "scratch beyond", "scratch_store_b64", ALL ^ 0xFF)
     assert not device.run(code(KERNELS["scratch beyond"]), scratch_bytes=256)
 
 
@@ -493,17 +493,17 @@ def test_waves_sharing_lds_need_a_barrier() -> None:
             assert not findings
             assert np.array_equal(out, np.arange(64) ^ 32)
         else:
-            races = [each for each in findings if each.rule == "lds-race"]
-            assert races and all(each.lanes == ALL for each in races)
+            races = [finding for finding in findings if finding.rule == "lds-race"]
+            assert races and all(race.lanes == ALL for race in races)
             places = {pc_of(code(KERNELS["lds exchange"]), text) for text in ("ds_load_b32", "ds_store_b32")}
-            assert {each.pc for each in races} <= places
+            assert {race.pc for race in races} <= places
 
 
 def test_overwriting_data_read_by_another_wave_is_a_race() -> None:
     device = EngineDevice(level="full")
     findings = device.run(code(KERNELS["lds overwrite"]), threads=(64, 1, 1), lds_bytes=256)
-    assert {each.rule for each in findings} == {"lds-race"}
-    assert {each.pc for each in findings} <= {
+    assert {finding.rule for finding in findings} == {"lds-race"}
+    assert {finding.pc for finding in findings} <= {
         pc_of(code(KERNELS["lds overwrite"]), "ds_load_b32"),
         pc_of(code(KERNELS["lds overwrite"]), "ds_store_b32", 1),
     }
@@ -513,7 +513,7 @@ def test_overwriting_data_read_by_another_wave_is_a_race() -> None:
 def test_separate_bytes_of_a_dword_and_atomics_do_not_race_in_lds() -> None:
     device = EngineDevice(level="full")
     findings = device.run(code(KERNELS["lds bytes"]), threads=(128, 1, 1), lds_bytes=1024)
-    assert {each.rule for each in findings} <= {"uninitialised-lds"}
+    assert {finding.rule for finding in findings} <= {"uninitialised-lds"}
 
 
 def test_workgroups_storing_to_one_address_race() -> None:
@@ -522,17 +522,19 @@ def test_workgroups_storing_to_one_address_race() -> None:
     va = device.place(out, "out")
     kernel = code(KERNELS["same place"])
     findings = device.run(kernel, groups=(8, 1, 1), user_data=split(va))
-    assert {each.rule for each in findings} == {"race"}
+    assert {finding.rule for finding in findings} == {"race"}
     assert findings[0].pc == pc_of(kernel, "global_store_b32") and findings[0].lanes == 1
     assert findings[0].address == va and "out" in findings[0].sentence
-    others = [each.place.other for each in findings if each.place.other is not None]
-    assert others and {(each.kind, each.pc, each.wave) for each in others} == {("store", findings[0].pc, 0)}
-    assert all(each.place.group != each.place.other.group for each in findings if each.place.other)
+    others = [finding.place.other for finding in findings if finding.place.other is not None]
+    assert others and {(item.kind, item.pc, item.wave) for item in others} == {("store", findings[0].pc, 0)}
+    assert all(finding.place.group != finding.place.other.group for finding in findings if finding.place.other)
     for level, groups in (("full", 1), ("fast", 8)):
         device = EngineDevice(level=level)
-        again = split(device.place(out))
-        assert not device.run(kernel, groups=(groups, 1, 1), user_data=again)
-        assert not device.run(kernel, groups=(groups, 1, 1), user_data=again)  # another dispatch is another matter
+        second = split(device.place(out))
+        assert not device.run(kernel, groups=(groups, 1, 1), user_data=second)
+        assert not device.run(
+            kernel, groups=(groups, 1, 1), user_data=second
+        )  # another dispatch is another matter
 
 
 def test_adjacent_bytes_and_atomics_do_not_race() -> None:
@@ -541,7 +543,7 @@ def test_adjacent_bytes_and_atomics_do_not_race() -> None:
     user = split(device.place(out))
     findings = device.run(code(KERNELS["neighbours"]), groups=(1, 1, 1), user_data=user)
     findings += device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=user)
-    assert {each.rule for each in findings} <= {"misaligned"}  # the atomics
+    assert {finding.rule for finding in findings} <= {"misaligned"}  # the atomics
     assert out.view(np.uint8)[:40].tolist() == list(range(40))
 
 
@@ -554,7 +556,7 @@ def test_last_workgroup_must_invalidate_before_reading_others_stores() -> None:
         if invalidates or scoped:
             assert not findings
         else:
-            assert [each.rule for each in findings] == ["race"]
+            assert [finding.rule for finding in findings] == ["race"]
             assert findings[0].pc == pc_of(kernel, "global_load_b32 v7")
             assert findings[0].lanes == 0x7F
 
@@ -566,7 +568,7 @@ def test_barrier_passes_on_that_a_wave_has_acquired() -> None:
         device = EngineDevice(level="full", threads=1)
         user = [*split(device.place(np.zeros(64, np.uint32), "out")), acquires]
         findings = device.run(kernel, groups=(8, 1, 1), threads=(64, 1, 1), user_data=user)
-        assert {(each.rule, each.pc) for each in findings} == (
+        assert {(finding.rule, finding.pc) for finding in findings} == (
             set() if acquires else {("race", pc_of(kernel, "global_load_b32 v7"))}
         )
 
@@ -578,7 +580,7 @@ def test_acquired_flag_orders_waves_of_a_workgroup() -> None:
         user = [*split(device.place(np.zeros(64, np.uint32), "out")), acquires]
         findings = device.run(kernel, threads=(64, 1, 1), user_data=user, lds_bytes=128)
         races = [("race", pc_of(kernel, "global_load_b32 v6")), ("lds-race", pc_of(kernel, "ds_load_b32 v7"))]
-        assert [(each.rule, each.pc) for each in findings] == ([] if acquires else races)
+        assert [(finding.rule, finding.pc) for finding in findings] == ([] if acquires else races)
 
 
 def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:
@@ -588,7 +590,7 @@ def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:
         user = [*split(device.place(np.zeros(64, np.uint32), "out")), scoped]
         findings = device.run(kernel, threads=(96, 1, 1), user_data=user)
         assert bool(findings) != bool(scoped), findings
-        assert {each.rule for each in findings} <= {"race"}
+        assert {finding.rule for finding in findings} <= {"race"}
 
 
 @pytest.mark.parametrize(
@@ -606,7 +608,7 @@ def test_load_feeding_a_compare_and_swap_is_atomic(name: str, rules: set[str]) -
     user = split(device.place(counter, "counter"))
     findings = device.run(kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128)
     assert counter[4] == 12
-    assert {each.rule for each in findings} == rules
+    assert {finding.rule for finding in findings} == rules
 
 
 # --- watchpoints
@@ -635,6 +637,7 @@ def test_watchpoint_sees_every_workgroup_and_atomics() -> None:
     device.set_watchpoint(va + 128, 4)
     device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=split(va))
     pc = pc_of(code(KERNELS["neighbours"]), "global_atomic_add_u32 v2")
-    assert sorted((each.pc, each.group, each.value) for each in device.watchpoint_hits) == [
-        (pc, n, n) for n in range(40)
-    ]
+    assert sorted(
+        (watchpoint_hit.pc, watchpoint_hit.group, watchpoint_hit.value)
+        for watchpoint_hit in device.watchpoint_hits
+    ) == [(pc, n, n) for n in range(40)]

@@ -62,13 +62,11 @@ def test_corrupt_file_is_treated_as_absent_until_stored_again(tmp_path: Path, sp
     cache = ObjectCache(tmp_path)
     cache.store("key", bytes(range(256)))
     path = cache.path("key")
-    whole = path.read_bytes()
-    assert whole.startswith(MAGIC)
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 1
-    path.write_bytes(
-        {"cut": whole[:-1], "flipped": bytes(flipped), "empty": b"", "foreign": b"PNG" + whole}[spoil]
-    )
+    data = path.read_bytes()
+    assert data.startswith(MAGIC)
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 1
+    path.write_bytes({"cut": data[:-1], "flipped": bytes(flipped), "empty": b"", "foreign": b"PNG" + data}[spoil])
     assert cache.load("key") is None
     cache.store("key", bytes(range(256)))
     assert cache.load("key") == bytes(range(256))
@@ -125,6 +123,6 @@ def test_concurrent_writers_and_readers_see_complete_files(tmp_path: Path) -> No
         for letter in "ab"
     ]
     for writer in writers:
-        _, said = writer.communicate(timeout=60)
-        assert writer.returncode == 0, said
+        _, output = writer.communicate(timeout=60)
+        assert writer.returncode == 0, output
     assert not list(tmp_path.glob("*.part"))

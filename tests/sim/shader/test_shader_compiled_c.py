@@ -29,11 +29,11 @@ def job_of(name: str) -> Job:
 def arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
     """The kernarg block: pointers and values, each aligned to its size."""
     block = bytearray()
-    for place, argument in enumerate(job.args):
+    for location, argument in enumerate(job.args):
         if isinstance(argument, Linked):
             raw = np.uint64(argument.place(device.place)).tobytes()
         elif isinstance(argument, np.ndarray):
-            raw = np.uint64(device.place(argument, f"argument {place}")).tobytes()
+            raw = np.uint64(device.place(argument, f"argument {location}")).tobytes()
         else:
             raw = argument.tobytes()
         block += bytes(-len(block) % len(raw)) + raw
@@ -57,7 +57,7 @@ def run(device: ModelDevice | EngineDevice, kernel: Compiled, job: Job) -> list[
         vgprs=kernel.vgprs,
         name=kernel.name,
     )
-    return [f"{each.rule}: {each.sentence}" for each in findings]
+    return [f"{finding.rule}: {finding.sentence}" for finding in findings]
 
 
 def check(job: Job) -> None:

@@ -272,7 +272,7 @@ def test_barrier_misuse_is_reported_in_full_mode_only(words: list[int], text: st
         wave = Wave(code_of(words, ENDPGM), level=level, group_waves=4)
         wave.run()
         assert len(wave.rules()) == expected
-        assert all(rule == "barrier-misuse" and text in said for rule, _, said in wave.rules())
+        assert all(rule == "barrier-misuse" and text in output for rule, _, output in wave.rules())
 
 
 def test_barrier_number_from_m0_is_never_negative() -> None:

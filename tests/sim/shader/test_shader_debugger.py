@@ -57,11 +57,11 @@ class StopsAtEveryStep:
 def run(device: EngineDevice, code: bytes, wave: int, threads: int) -> tuple[bytes, list[tuple[str, str]]]:
     out = outputs(threads)
     va = device.place(out, "out"), device.place(data(), "data", initialised=False)
-    words = [each for at in va for each in (at & 0xFFFFFFFF, at >> 32)]
+    words = [item for at in va for item in (at & 0xFFFFFFFF, at >> 32)]
     findings = device.run(
         code, threads=(threads, 1, 1), wave=wave, user_data=(*words, threads), vgprs=VGPRS, name="random"
     )
-    return out.tobytes(), [(each.rule, each.sentence) for each in findings]
+    return out.tobytes(), [(finding.rule, finding.sentence) for finding in findings]
 
 
 @pytest.mark.rest(keep=1)
@@ -95,16 +95,16 @@ def test_registers_at_stops_are_those_of_the_trace(
         listener, device = StopsAtEveryStep(traced), EngineDevice(trace=traced)
         run(device, code, wave, threads)
         run(EngineDevice(debugger=listener.debugger), code, wave, threads)
-        at, last = -1, None
+        index, last = -1, None
         compared = 0
         for step in device.steps:
             if step.pc != last or not step.name:
-                at, last = at + 1, step.pc
-            assert listener.pcs[at] == step.pc
-            if step.name and at + 1 < len(listener.states):
+                index, last = index + 1, step.pc
+            assert listener.pcs[index] == step.pc
+            if step.name and index + 1 < len(listener.states):
                 key = KEYS[step.name]
-                assert np.array_equal(listener.states[at + 1][key], step.values), (seed, step)
-                assert not (listener.undefined[at + 1][key] if key >= VGPR_LIMIT else 0), (seed, step)
+                assert np.array_equal(listener.states[index + 1][key], step.values), (seed, step)
+                assert not (listener.undefined[index + 1][key] if key >= VGPR_LIMIT else 0), (seed, step)
                 compared += 1
         assert compared > 10
 

@@ -126,7 +126,7 @@ def test_finding_is_delivered_before_the_fence_is_observed(
 
         monkeypatch.setattr(messages, "deliver", slowly)
         s.run(s.load(code("7e040d07 bfb00000 ; v_cvt_f32_u32 v2, v7")))
-        assert [each.rule for each in owner.findings] == ["uninitialised-vgpr"]
+        assert [finding.rule for finding in owner.findings] == ["uninitialised-vgpr"]
 
 
 def test_register_beyond_the_allocation_is_reported() -> None:
@@ -197,16 +197,16 @@ def test_endless_waves_report_their_location(asked: bool) -> None:
             assert not s.done(0.2)
             s.queue.destroy()
         assert within(20, all_stand)
-        told = owner.findings[-1]
-        assert told.rule == "still-running" and told.place is not None
-        assert (told.place.pc, told.place.instruction) == (0x14, "s_load_b32 s2, s[0:1], 0x0")
-        assert told.place.lanes == 0xFFFFFFFF and told.place.wave == 0
-        for said in (
+        finding = owner.findings[-1]
+        assert finding.rule == "still-running" and finding.place is not None
+        assert (finding.place.pc, finding.place.instruction) == (0x14, "s_load_b32 s2, s[0:1], 0x0")
+        assert finding.place.lanes == 0xFFFFFFFF and finding.place.wave == 0
+        for output in (
             "in a loop of 4 instructions, pc 0x14 to 0x28",
             "with exits at pc 0x24 `s_cbranch_scc1 65531` after `s_cmp_eq_u32 s2, 0`",
             f"the exit conditions depend on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}",
         ):
-            assert said in told.sentence, told.sentence
+            assert output in finding.sentence, finding.sentence
 
 
 def test_request_during_kernel_compilation_completes_when_waves_run(
@@ -226,7 +226,7 @@ def test_request_during_kernel_compilation_completes_when_waves_run(
         s.launch(s.load(STORES_AND_SPINS), halves(s.buffer()[0]))
         assert begins.wait(20)
         owner.gpus[0].tell_unfinished()
-        assert [each.rule for each in owner.findings] == ["still-running"]
+        assert [finding.rule for finding in owner.findings] == ["still-running"]
 
 
 def test_other_queue_runs_while_one_spins() -> None:
@@ -288,9 +288,9 @@ def test_executions_and_accessed_buffers_of_a_kernel_are_counted_on_request() ->
         driver.announce(va, 512, "out")
         s.run(s.load(REVERSE), halves(va), threads=(128, 1, 1), groups=(3, 1, 1), lds_bytes=512)
         [run] = driver.executions()
-        assert {each.times for each in run.code} == {3 * 4}
-        assert sum(each.end - each.start for each in run.code) == len(REVERSE)
-        assert [each.ranges for each in run.accesses] == [((va, va + 512),)]
+        assert {item.times for item in run.code} == {3 * 4}
+        assert sum(item.end - item.start for item in run.code) == len(REVERSE)
+        assert [access.ranges for access in run.accesses] == [((va, va + 512),)]
         assert driver.executions() == []
 
 
@@ -311,8 +311,8 @@ def test_reorder_runs_workgroups_and_waves_in_another_order() -> None:
             order = tuple(out[1:33].tolist())
             assert orders.setdefault(seed, order) == order and sorted(order) == list(range(32))
     assert orders[None] == tuple(range(32)) and len(set(orders.values())) == 3
-    waves = [orders[7][at : at + 4] for at in range(0, 32, 4)]
-    assert all(len({each // 4 for each in group}) == 1 for group in waves), "a workgroup at a time"
+    waves = [orders[7][index : index + 4] for index in range(0, 32, 4)]
+    assert all(len({item // 4 for item in group}) == 1 for group in waves), "a workgroup at a time"
     assert len({group[0] % 4 for group in waves}) > 1, "not always the same wave first"
 
 
@@ -347,17 +347,17 @@ def test_engine_crash_ends_its_process_and_client_gets_a_report(
         assert out[31] == 31
         s.launch(s.load(STORE_IDS), halves(va))
         assert not s.done(0.5)
-        with pytest.raises(DriverError) as told:
+        with pytest.raises(DriverError) as message:
             gpu.alloc(4096, Placement.GTT, "after")
         with pytest.raises(OSError) as caught:
             device.open("/dev/kfd", os.O_RDWR)
     assert caught.value.errno == errno.ENODEV
     bundles = list((tmp_path / "cache" / "zinc-rt" / "crashes").iterdir())
     assert len(bundles) == 1 and str(bundles[0]) in str(caught.value)
-    assert str(bundles[0]) in str(told.value)
-    found = crash.read(bundles[0])
-    assert found is not None
-    about, program = found
+    assert str(bundles[0]) in str(message.value)
+    result = crash.read(bundles[0])
+    assert result is not None
+    about, program = result
     assert program == STORE_IDS and about["groups"] == [1, 1, 1] and "DISPATCH_DIRECT" in about["label"]
     assert "global_store_b32" in crash.text(about, program)
 

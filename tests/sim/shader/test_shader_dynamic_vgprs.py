@@ -33,9 +33,9 @@ def stored(asks: str, *, shrinks: bool = False, **options: Any) -> tuple[list[li
     with machine(**options) as owner, stage(owner) as s:
         out, words = s.buffer()
         s.run(s.load(code(program)), halves(out), groups=(GROUPS, 1, 1), rsrc2=DYNAMIC, initiator=INITIATOR)
-        found = [each.sentence for each in owner.findings if each.rule == "vgpr-out-of-range"]
-        assert len(found) == len(owner.findings), owner.findings
-        return words[: 32 * GROUPS].reshape(GROUPS, 32).tolist(), found
+        sentences = [finding.sentence for finding in owner.findings if finding.rule == "vgpr-out-of-range"]
+        assert len(sentences) == len(owner.findings), owner.findings
+        return words[: 32 * GROUPS].reshape(GROUPS, 32).tolist(), sentences
 
 
 def test_allocated_vgprs_are_usable() -> None:
@@ -48,19 +48,19 @@ def test_more_than_eight_blocks_is_rejected() -> None:
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_seed_deterministically_fails_some_wave_allocations(seed: int) -> None:
-    first, found = stored(ALLOCATE_64, reorder=seed)
-    assert {value for wave in first for value in wave} == {7, 9} and found == []
+    first, result = stored(ALLOCATE_64, reorder=seed)
+    assert {value for wave in first for value in wave} == {7, 9} and result == []
     assert stored(ALLOCATE_64, reorder=seed, threads=1) == (first, [])
 
 
 def test_never_allocated_vgpr_is_out_of_range() -> None:
     """The write is lost, the read gives v0: the lane's number."""
-    lanes, found = stored(SET_SCC)
+    lanes, result = stored(SET_SCC)
     assert lanes == [list(range(32))] * GROUPS
-    assert any("v40 is written" in each for each in found) and any("v40 is read" in each for each in found)
+    assert any("v40 is written" in item for item in result) and any("v40 is read" in item for item in result)
 
 
 def test_freed_vgpr_is_out_of_range() -> None:
-    lanes, found = stored(ALLOCATE_64, shrinks=True)
+    lanes, result = stored(ALLOCATE_64, shrinks=True)
     assert lanes == [list(range(32))] * GROUPS
-    assert found and all("v40 is read" in each or "more times" in each for each in found)
+    assert result and all("v40 is read" in item or "more times" in item for item in result)

@@ -32,8 +32,8 @@ class Pages:
             self.write(va, data)
 
     def write(self, va: int, data: bytes) -> None:
-        for at, byte in enumerate(data, va):
-            self.pages.setdefault(at // PAGE_BYTES, bytearray(PAGE_BYTES))[at % PAGE_BYTES] = byte
+        for index, byte in enumerate(data, va):
+            self.pages.setdefault(index // PAGE_BYTES, bytearray(PAGE_BYTES))[index % PAGE_BYTES] = byte
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
         self.fetches += 1
@@ -41,13 +41,13 @@ class Pages:
         for page in range(first, last + 1):
             if page not in self.pages:
                 raise Fault(page * PAGE_BYTES, AccessKind.EXECUTE, "not present")
-        whole = b"".join(self.pages[page] for page in range(first, last + 1))
-        return whole[va % PAGE_BYTES :][:size_bytes]
+        text = b"".join(self.pages[page] for page in range(first, last + 1))
+        return text[va % PAGE_BYTES :][:size_bytes]
 
 
-def call(at: int, to: int) -> bytes:
-    """Calls what lies at `to` as compilers do, from code that begins at `at`, and ends."""
-    offset = to - (at + 4)  # behind s_getpc_b64
+def call(index: int, to: int) -> bytes:
+    """Calls what lies at `to` as compilers do, from code that begins at `index`, and ends."""
+    offset = to - (index + 4)  # behind s_getpc_b64
     return code_of(
         sop1("s_getpc_b64", 0),
         [sop2("s_add_co_u32", 0, 0, LITERAL), offset & 0xFFFFFFFF],
@@ -64,22 +64,22 @@ def test_long_branch_over_a_page_does_not_truncate_the_code(offset: int) -> None
     assert kernels is not None
     code = kernels.load("matvec_q8_0").code
     space: Any = Pages({ENTRY + offset: code})
-    found = fetched(space, ENTRY + offset, WAVE32)
-    assert (found.code, found.entry, found.pieces) == (code, 0, ((0, len(code)),))
+    result = fetched(space, ENTRY + offset, WAVE32)
+    assert (result.code, result.entry, result.pieces) == (code, 0, ((0, len(code)),))
 
 
 @pytest.mark.parametrize("distance", [-8, -256, -PAGE_BYTES, -5 * PAGE_BYTES, -(1 << 22), 1 << 22])
 def test_functions_before_and_after_the_entry_are_fetched(distance: int) -> None:
     function, kernel = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), call(ENTRY, ENTRY + distance)
     space: Any = Pages({ENTRY: kernel, ENTRY + distance: function})
-    found = fetched(space, ENTRY, WAVE32)
-    assert found.entry == max(-distance, 0)
-    assert found.code[found.entry :].startswith(kernel)
-    assert found.code[found.entry + distance :].startswith(function)
-    assert len(found.code) == (distance + len(function) if distance > 0 else len(kernel) - distance)
-    assert sum(end - first for first, end in found.pieces) <= 2 * PAGE_BYTES + len(kernel), "nothing between"
-    assert found.is_at(space, ENTRY)
-    assert found.first_difference(space.fetch, ENTRY) is None
+    result = fetched(space, ENTRY, WAVE32)
+    assert result.entry == max(-distance, 0)
+    assert result.code[result.entry :].startswith(kernel)
+    assert result.code[result.entry + distance :].startswith(function)
+    assert len(result.code) == (distance + len(function) if distance > 0 else len(kernel) - distance)
+    assert sum(end - first for first, end in result.pieces) <= 2 * PAGE_BYTES + len(kernel), "nothing between"
+    assert result.is_at(space, ENTRY)
+    assert result.first_difference(space.fetch, ENTRY) is None
 
 
 def test_call_by_offset_may_go_backwards() -> None:
@@ -87,8 +87,8 @@ def test_call_by_offset_may_go_backwards() -> None:
     words = -(PAGE_BYTES + 4) // 4
     kernel = code_of(sopk("s_call_b64", 30, words), ENDPGM)
     space: Any = Pages({ENTRY: kernel, ENTRY - PAGE_BYTES: function})
-    found = fetched(space, ENTRY, WAVE32)
-    assert found.code == function + bytes(PAGE_BYTES - len(function)) + kernel
+    result = fetched(space, ENTRY, WAVE32)
+    assert result.code == function + bytes(PAGE_BYTES - len(function)) + kernel
 
 
 def test_unmapped_or_distant_call_targets_are_left_out() -> None:
@@ -108,12 +108,12 @@ def test_cached_code_is_reused_only_if_all_bytes_match() -> None:
     kernel = waits + call(ENTRY + len(waits), ENTRY - 4 * PAGE_BYTES)
     known = KnownCode()
     space: Any = Pages({ENTRY: kernel, ENTRY - 4 * PAGE_BYTES: function})
-    found = fetched(space, ENTRY, WAVE32, known)
-    assert fetched(space, ENTRY, WAVE32, known) is found
+    result = fetched(space, ENTRY, WAVE32, known)
+    assert fetched(space, ENTRY, WAVE32, known) is result
     space.write(ENTRY - 4 * PAGE_BYTES, code_of(sop1("s_mov_b32", 3, constant(8))))
-    assert found.first_difference(space.fetch, ENTRY) == 0 and not found.is_at(space, ENTRY)
+    assert result.first_difference(space.fetch, ENTRY) == 0 and not result.is_at(space, ENTRY)
     other = fetched(space, ENTRY, WAVE32, known)
-    assert other is not found and other.code[:4] != found.code[:4]
+    assert other is not result and other.code[:4] != result.code[:4]
 
 
 def test_finding_offsets_are_relative_to_the_entry() -> None:

@@ -24,12 +24,12 @@ OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at co
 def test_random_and_mutated_code_is_decoded_linted_compiled_and_run(slow_counts: Counts) -> None:
     count = slow_counts(200, 100_000)
     fired = fire.fire(range(count), processes=1 if count < 1000 else os.cpu_count() or 1)
-    said = "\n".join(fired.lines())
-    assert not fired.failures, "\n".join([said, *map(fire.told, fired.failures[:3])])
-    assert fired.count == count, said
-    assert set(fired.outcomes) >= OUTCOMES, said
-    assert fired.outcomes["ran"] >= 0.3 * count, said
-    assert 0 < fired.lint < count, said
+    text = "\n".join(fired.lines())
+    assert not fired.failures, "\n".join([text, *map(fire.told, fired.failures[:3])])
+    assert fired.count == count, text
+    assert set(fired.outcomes) >= OUTCOMES, text
+    assert fired.outcomes["ran"] >= 0.3 * count, text
+    assert 0 < fired.lint < count, text
     assert all(fired.kinds[f"{kind}: ran"] for kind in MAKERS if kind != "words"), fired.kinds
     assert {"page-fault", "illegal", "uninitialised-vgpr"} <= set(fired.rules), fired.rules
 
@@ -68,14 +68,14 @@ def test_failing_program_is_isolated_and_minimised(monkeypatch: pytest.MonkeyPat
     def one(asked: list[dict[str, Any]], heard: Any) -> fire.Failure | None:
         tried.append(asked)
         last = bytes.fromhex(asked[-1]["code"]) if "code" in asked[-1] else code
-        bad = any(each["seed"] == 11 for each in asked) and all(each in last for each in needed)
+        bad = any(item["seed"] == 11 for item in asked) and all(item in last for item in needed)
         return fire.Failure(culprit, "SIGSEGV", "") if bad else None
 
     monkeypatch.setattr(fire, "one_process", one)
     failure = fire.narrowed(fire.Failure(culprit, "SIGSEGV", "", tuple(range(4, 20))))
     assert failure.before == (11,)
     short = fire.shortened(failure)
-    assert len(short) < len(code) / 2 and all(each in short for each in needed)
+    assert len(short) < len(code) / 2 and all(item in short for item in needed)
     text = fire.told(fire.Failure(culprit, "SIGSEGV", "the child's words", tuple(range(4, 20))))
     assert "SIGSEGV, after 1 others" in text and ".long 0x" in text and "the child's words" in text
     first, last = sorted((11, culprit))
@@ -85,8 +85,8 @@ def test_failing_program_is_isolated_and_minimised(monkeypatch: pytest.MonkeyPat
 def test_conversions_do_not_need_an_external_runtime_function() -> None:
     """v_frexp_mant_f16 of a scalar in wave64 wanted __truncdfhf2; found by seed 3788 of an earlier generator."""
     frexp = bytes.fromhex("0000d9d501162904") + store_v0_and_end()
-    wanted = KernelVariant(frexp, default_target(64), True, Checks("off"), 24, 8)
-    assert loaded(wanted, compiled(wanted)).address
+    variant = KernelVariant(frexp, default_target(64), True, Checks("off"), 24, 8)
+    assert loaded(variant, compiled(variant)).address
 
 
 @pytest.mark.rest
@@ -97,10 +97,12 @@ def test_conversions_do_not_need_an_external_runtime_function() -> None:
 )
 def test_vector_register_as_lane_mask_is_rejected(code: str) -> None:
     """It ended the process: a check read EXEC, which nothing had loaded where the wave resumes. Seed 50236."""
-    seed = next(each for each in range(1000) if program(each).wave == 32 and program(each).threads == (7, 1, 1))
+    seed = next(
+        index for index in range(1000) if program(index).wave == 32 and program(index).threads == (7, 1, 1)
+    )
     heard: list[dict[str, Any]] = []
     assert fire.one_process([{"seed": seed, "code": code + code_of(ENDPGM).hex()}], heard.append) is None
-    assert [each["outcome"] for each in heard] == ["refused at compile"]
+    assert [item["outcome"] for item in heard] == ["refused at compile"]
 
 
 @pytest.mark.rest
@@ -114,7 +116,7 @@ def test_f16_result_used_as_64_lane_mask_is_compiled(half: str) -> None:
     code = half + "061a38d605060e00" + "088006ee0000000300040000"  # v_div_fmas_f64 v[6:7], ...; a store of v6
     heard: list[dict[str, Any]] = []
     assert fire.one_process([{"seed": 19886, "code": code + code_of(ENDPGM).hex()}], heard.append) is None
-    assert [each["outcome"] for each in heard] == ["ran"]
+    assert [item["outcome"] for item in heard] == ["ran"]
 
 
 def store_v0_and_end() -> bytes:

@@ -48,8 +48,8 @@ def test_engine_and_model_agree_in_every_mode(name: str, mode: int, slow_counts:
     data = inputs(kernel.wave, slow_counts(3, 12), seed=mode)
     wanted, _ = run(ModelDevice(), kernel, code, data.copy(), mode)
     got, _ = run(EngineDevice(level="off"), kernel, code, data.copy(), mode)
-    found = differences(kernel, got, wanted)
-    assert not found, "\n".join(str(each) for each in found[:20])
+    result = differences(kernel, got, wanted)
+    assert not result, "\n".join(str(item) for item in result[:20])
     nearest, _ = run(ModelDevice(), kernel, code, data.copy(), 0xF0)
     assert differences(kernel, got, nearest), "the mode changes nothing here"
 

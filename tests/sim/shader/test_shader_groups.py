@@ -66,20 +66,20 @@ def test_every_workgroup_has_its_lds_and_barrier(level: str, threads: int) -> No
     device = EngineDevice(level=level, threads=threads)
     out = np.zeros(64, np.uint32)
     va = device.place(out, "out")
-    found = device.run(REVERSE, groups=(200, 1, 1), threads=(64, 1, 1), user_data=halves(va), lds_bytes=256)
+    result = device.run(REVERSE, groups=(200, 1, 1), threads=(64, 1, 1), user_data=halves(va), lds_bytes=256)
     assert np.array_equal(out, np.arange(64)[::-1])
-    assert {each.rule for each in found} <= {"race"}, found  # 200 workgroups store the same
+    assert {item.rule for item in result} <= {"race"}, result  # 200 workgroups store the same
 
 
 def test_wave_ending_before_the_barrier_is_reported_and_others_continue() -> None:
-    found = EngineDevice(level="fast").run(HALF_COMES, threads=(128, 1, 1), groups=(2, 3, 1), name="half")
-    assert {each.rule for each in found} == {"barrier-mismatch"}
-    first = found[0].sentence
+    result = EngineDevice(level="fast").run(HALF_COMES, threads=(128, 1, 1), groups=(2, 3, 1), name="half")
+    assert {item.rule for item in result} == {"barrier-mismatch"}
+    first = result[0].sentence
     assert first.startswith(
         "half: barrier-mismatch at pc 0x10 `s_barrier_signal -1`, wave 0 of workgroup (0, 0, 0)"
     )
     assert "waves 1-3 of the workgroup ended, the first at pc 0x18 `s_endpgm`, without reaching" in first
-    assert (found[0].place.pc, found[0].place.wave, found[0].place.group) == (0x10, 0, (0, 0, 0))
+    assert (result[0].place.pc, result[0].place.wave, result[0].place.group) == (0x10, 0, (0, 0, 0))
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -93,9 +93,9 @@ def test_wave_missing_a_barrier_may_end_before_or_during_the_wait(late: int) -> 
         bf94ffff                    ; s_barrier_wait -1
         bfb00000
     """)
-    [found] = EngineDevice(level="full").run(program, threads=(64, 1, 1))
+    [result] = EngineDevice(level="full").run(program, threads=(64, 1, 1))
     assert (
-        f"wave {late} of workgroup" in found.sentence and f": wave {1 - late} of the workgroup" in found.sentence
+        f"wave {late} of workgroup" in result.sentence and f": wave {1 - late} of the workgroup" in result.sentence
     )
 
 
@@ -131,25 +131,25 @@ def test_exhausted_fuel_is_reported_with_its_location() -> None:
     device = EngineDevice(level="fast", fuel=500_000)
     words = np.zeros(2, np.uint32)
     va = device.place(words, "words")
-    [found] = device.run(SPIN, user_data=halves(va))
-    assert found.rule == "out-of-fuel" and "s_load_b32" in found.sentence and words[1] == 0
+    [result] = device.run(SPIN, user_data=halves(va))
+    assert result.rule == "out-of-fuel" and "s_load_b32" in result.sentence and words[1] == 0
     assert (
         "in a loop of 4 instructions, pc 0x0 to 0x14, with exits at pc 0x10 `s_cbranch_scc1 65531`"
-        in found.sentence
+        in result.sentence
     )
-    assert "after `s_cmp_eq_u32 s2, 0`" in found.sentence
-    assert f"the exit conditions depend on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}" in found.sentence
+    assert "after `s_cmp_eq_u32 s2, 0`" in result.sentence
+    assert f"the exit conditions depend on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}" in result.sentence
     words[0] = 1
     assert not device.run(SPIN, user_data=halves(va)) and words[1] == 7
 
 
 def test_findings_do_not_depend_on_threads() -> None:
-    told = [
-        [each.sentence for each in EngineDevice(level="fast", threads=threads).run(READS_V7, groups=(40, 2, 1))]
+    sentences = [
+        [item.sentence for item in EngineDevice(level="fast", threads=threads).run(READS_V7, groups=(40, 2, 1))]
         for threads in (1, 2, 2)
     ]
-    assert told[0] and told[0] == told[1] == told[2]
-    assert "v7" in told[0][0] and "more times" in told[0][-1]
+    assert sentences[0] and sentences[0] == sentences[1] == sentences[2]
+    assert "v7" in sentences[0][0] and "more times" in sentences[0][-1]
 
 
 def test_device_continues_after_a_fault() -> None:
@@ -177,11 +177,11 @@ def test_thread_ids_fill_waves_without_gaps(wave: int) -> None:
     [record] = group_shape((5, 7, 3), wave)
     waves = -(-105 // wave)
     assert record["waves"] == waves and record["threads"] == 105
-    ids = [int(each) for each in record["v0"][: waves * wave]]
+    ids = [int(item) for item in record["v0"][: waves * wave]]
     present = [bool(int(record["exec"][n // wave]) >> n % wave & 1) for n in range(waves * wave)]
     assert present == [n < 105 for n in range(waves * wave)]
-    found = [(each & 0x3FF, each >> 10 & 0x3FF, each >> 20) for each in ids[:105]]
-    assert found == [(x, y, z) for z in range(3) for y in range(7) for x in range(5)]
+    result = [(item & 0x3FF, item >> 10 & 0x3FF, item >> 20) for item in ids[:105]]
+    assert result == [(x, y, z) for z in range(3) for y in range(7) for x in range(5)]
 
 
 def test_kernel_from_the_manual_runs() -> None:

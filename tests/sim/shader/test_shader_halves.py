@@ -89,9 +89,9 @@ OTHER = "32020085 7e040280 d8340000 00000102 bfb00000"  # v1 = thread / 32
 def test_waves_may_store_one_value_to_one_word() -> None:
     device = EngineDevice(level="full")
     same = device.run(code(SAME), threads=(64, 1, 1), lds_bytes=256)
-    assert {each.rule for each in same} == {"lds-same-store"}
+    assert {item.rule for item in same} == {"lds-same-store"}
     other = device.run(code(OTHER), threads=(64, 1, 1), lds_bytes=256)
-    assert {each.rule for each in other} == {"lds-race"}
+    assert {item.rule for item in other} == {"lds-race"}
 
 
 def test_kernel_can_set_saturating_mode() -> None:
@@ -109,8 +109,8 @@ def test_trig_preop_returns_bits_of_two_over_pi() -> None:
     barrier = [sop1("s_barrier_signal", 0, constant(-1)), sopp("s_barrier_wait", 0xFFFF)]
     wave = Wave(code_of(inputs, preop, barrier, use(2, V + 2), use(3, V + 3), ENDPGM), group_waves=2)
     assert wave.run() is Status.BARRIER, wave.stopped_at()
-    found = wave.vgprs[2:4].copy().astype(np.uint64)
-    values = (found[1] << np.uint64(32) | found[0]).view(np.float64)
+    result = wave.vgprs[2:4].copy().astype(np.uint64)
+    values = (result[1] << np.uint64(32) | result[0]).view(np.float64)
     with mpmath.workprec(1300):
         bits = int(mpmath.floor(2 / mpmath.pi * mpmath.mpf(2) ** 1201))
     for lane, value in enumerate(values.tolist()):

@@ -63,7 +63,9 @@ def run(
         name=kernel.name,
     )
     stopped = [
-        each.sentence for each in findings if each.rule in ("illegal", "out-of-fuel", "barrier-stuck", "halt")
+        finding.sentence
+        for finding in findings
+        if finding.rule in ("illegal", "out-of-fuel", "barrier-stuck", "halt")
     ]
     assert not stopped, "\n".join(stopped)
     return out.transpose(0, 1, 3, 2).reshape(trials, REGISTERS, kernel.wave), region
@@ -118,7 +120,7 @@ def equal64(got: Array, want: Array) -> Array:
 
 
 def differences(kernel: Kernel, got: Array, want: Array) -> list[Difference]:
-    found = []
+    result = []
     with np.errstate(all="ignore"):
         for case in kernel.cases:
             for trial in range(len(got)):
@@ -126,13 +128,13 @@ def differences(kernel: Kernel, got: Array, want: Array) -> list[Difference]:
                 if bad is not None:
                     register, lanes = bad
                     a, b = got[trial, register, lanes], want[trial, register, lanes]
-                    found.append(
+                    result.append(
                         Difference(
                             case, register, trial, tuple(lanes.tolist()), tuple(a.tolist()), tuple(b.tolist())
                         )
                     )
                     break
-    return found
+    return result
 
 
 def _bad_lanes(case: Case, got: Array, want: Array) -> tuple[int, Array] | None:
@@ -188,9 +190,9 @@ def test_engine_and_model_leave_the_same_state(name: str, way: str, slow_counts:
         (got[:, :INPUTS] != data[:, : INPUTS * kernel.wave].reshape(-1, INPUTS, kernel.wave)).any(axis=(0, 2))
     )
     assert not len(untouched), f"inputs changed: v{untouched.tolist()}"
-    found = differences(kernel, got, wanted)
-    listed = "\n".join(str(each) for each in found[:20])
-    assert not found, f"{len(found)} of {len(kernel.cases)} cases differ:\n{listed}"
+    result = differences(kernel, got, wanted)
+    listed = "\n".join(str(item) for item in result[:20])
+    assert not result, f"{len(result)} of {len(kernel.cases)} cases differ:\n{listed}"
     places = np.argwhere(~equal("f32", got_memory.view(np.uint32), wanted_memory.view(np.uint32)))
     assert not len(places), f"memory differs first at trial {places[0][0]}, dword {places[0][1]:#x}"
 

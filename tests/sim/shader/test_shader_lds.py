@@ -156,7 +156,7 @@ def run(
 
 def inside(wave: int) -> dict[str, np.ndarray]:
     """Offsets that are aligned as the LDS wants dwords."""
-    return {name: (each & ~3).astype(np.uint32) for name, each in offsets(wave).items()}
+    return {name: (item & ~3).astype(np.uint32) for name, item in offsets(wave).items()}
 
 
 @pytest.mark.rest(keep=1)
@@ -172,7 +172,7 @@ def test_lds_loads(level: str, wave: int) -> None:
             for lane in range(wave):
                 raw = data[where[lane] + 12 :][:size].tobytes()
                 if size >= 4:
-                    want = [int.from_bytes(raw[at : at + 4], "little") for at in range(0, size, 4)]
+                    want = [int.from_bytes(raw[index : index + 4], "little") for index in range(0, size, 4)]
                 else:
                     value = int.from_bytes(raw, "little", signed=signed)
                     want = [value & 0xFFFFFFFF if half is None else (value & 0xFFFF) << 16 * half]
@@ -221,14 +221,14 @@ def test_lanes_exchange_data_without_lds(wave: int, mask: int) -> None:
     where = np.random.default_rng(4).integers(0, 1 << 32, wave, np.uint32)
     out = np.zeros((len(SWIZZLES) + 3, 64), np.uint32)
     findings = run("exchange", "full", wave, where, out, out, mask=mask, lds_bytes=0)
-    assert {each.rule for each in findings} == ({"inactive-lane"} if mask != (1 << wave) - 1 else set())
+    assert {finding.rule for finding in findings} == ({"inactive-lane"} if mask != (1 << wave) - 1 else set())
     value = [1000 + lane for lane in range(wave)]
 
     def sent(lane: int) -> int:
         return value[lane] if mask >> lane & 1 else 0
 
-    numbers = [int(each) // 4 % wave for each in where]
-    later = [((int(each) + 4) & 0xFFFFFFFF) // 4 % wave for each in where]
+    numbers = [int(item) // 4 % wave for item in where]
+    later = [((int(item) + 4) & 0xFFFFFFFF) // 4 % wave for item in where]
     forward = dict.fromkeys(range(wave), 0)
     for lane in range(wave):
         if mask >> lane & 1:
@@ -266,8 +266,8 @@ def test_two_address_loads_and_stores(level: str) -> None:
         memory[lane + 514],
         memory[lane + 32],
     ]
-    for number, each in enumerate(want):
-        assert np.array_equal(out[number, :32], each), number
+    for number, item in enumerate(want):
+        assert np.array_equal(out[number, :32], item), number
 
 
 @pytest.mark.parametrize("mask", [0xFFFFFFFF, 0x00FF0101])
@@ -278,7 +278,7 @@ def test_append_and_consume_count_active_lanes(mask: int) -> None:
     assert not run("count", "full", 32, np.zeros(32, np.uint32), data, out, mask=mask)
     active = [bool(mask >> lane & 1) for lane in range(32)]
     for row, value in zip(out, (100, 200, 100 + sum(active), 200 - sum(active)), strict=True):
-        assert row[:32].tolist() == [value * each for each in active]
+        assert row[:32].tolist() == [value * item for item in active]
 
 
 @pytest.mark.rest(keep=1)
@@ -290,8 +290,8 @@ def test_loads_beyond_the_allocation_give_zero_and_stores_are_dropped(level: str
     out = np.zeros((64, 64), np.uint32)
     findings = run("load 32", level, 32, where, data, out, lds_bytes=4096)
     if level != "off":
-        assert {each.rule for each in findings} == {"lds-out-of-bounds"}
-        assert {each.lanes for each in findings} == {1 << 31}
+        assert {finding.rule for finding in findings} == {"lds-out-of-bounds"}
+        assert {finding.lanes for finding in findings} == {1 << 31}
     names = list(LDS_LOADS)
     first = sum(words(LDS_LOADS[name][0]) for name in names[: names.index("b128")])
     assert out[first : first + 4, 31].tolist() == [1024, 0, 0, 0]

@@ -187,10 +187,10 @@ def levels(form: str, wave: int, number: int) -> tuple[str, ...]:
     return ("full",) if wave == 32 else ("fast",)
 
 
-def loaded(data: np.ndarray, at: int, form: str) -> list[int]:
+def loaded(data: np.ndarray, index: int, form: str) -> list[int]:
     """What one lane's registers hold."""
     size, signed, half = LOADS[form]
-    raw = data[at : at + size].tobytes()
+    raw = data[index : index + size].tobytes()
     if size >= 4:
         return [int.from_bytes(raw[word : word + 4], "little") for word in range(0, size, 4)]
     value = int.from_bytes(raw, "little", signed=signed)
@@ -206,12 +206,12 @@ def loaded(data: np.ndarray, at: int, form: str) -> list[int]:
 def test_loads(form: str, wave: int) -> None:
     kernel = code(KERNELS[f"load {form}" + (" 64" if wave == 64 and form in ("vaddr", "flat") else "")])
     data = np.random.default_rng(3).integers(0, 256, DATA_BYTES, np.uint8)
-    for number, (pattern, each) in enumerate(offsets(wave).items()):
+    for number, (pattern, item) in enumerate(offsets(wave).items()):
         mask = masks(wave)[number % len(masks(wave))]
         for level in levels(form, wave, number):
             device = EngineDevice(level=level)
             out = np.zeros((64, 64), np.uint32)
-            where = each.astype(np.uint32)
+            where = item.astype(np.uint32)
             vas = [device.place(array) for array in (where, data, out)]
             resource = (*split(vas[1]), DATA_BYTES, 3 << 28)
             user = (*split(vas[0]), *split(vas[1]), *split(vas[2]), *split(mask), *resource)
@@ -221,7 +221,7 @@ def test_loads(form: str, wave: int) -> None:
             for name, (size, _, _) in LOADS.items():
                 for lane in range(wave):
                     active = mask >> lane & 1
-                    want = loaded(data, int(each[lane]) + 12, name) if active else [KEPT] * words(size)
+                    want = loaded(data, int(item[lane]) + 12, name) if active else [KEPT] * words(size)
                     got = out[row : row + words(size), lane].tolist()
                     assert got == want, (pattern, name, lane, level)
                 row += words(size)
@@ -233,7 +233,7 @@ def test_loads(form: str, wave: int) -> None:
 def test_stores(form: str, wave: int) -> None:
     kernel = code(KERNELS[f"store {form}" + (" 64" if wave == 64 and form in ("vaddr", "flat") else "")])
     values = np.random.default_rng(4).integers(0, 1 << 32, (4, 64), np.uint32)
-    for number, (pattern, each) in enumerate(offsets(wave).items()):
+    for number, (pattern, item) in enumerate(offsets(wave).items()):
         mask = masks(wave)[number % len(masks(wave))]
         for level in levels(form, wave, number):
             device = EngineDevice(level=level)
@@ -243,8 +243,8 @@ def test_stores(form: str, wave: int) -> None:
                 for lane in range(wave):
                     if mask >> lane & 1:
                         raw = values[: words(size), lane].tobytes()[shift // 8 :][:size]
-                        want[row, each[lane] : each[lane] + size] = np.frombuffer(raw, np.uint8)
-            where = each.astype(np.uint32)
+                        want[row, item[lane] : item[lane] + size] = np.frombuffer(raw, np.uint8)
+            where = item.astype(np.uint32)
             vas = [device.place(where), device.place(target, initialised=False), device.place(values)]
             resource = (*split(vas[1]), target.nbytes, 3 << 28)
             user = (*split(vas[0]), *split(vas[1]), *split(vas[2]), *split(mask), *resource)
@@ -269,8 +269,8 @@ def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
     v4, v5, v6, v7 = values[:, :wave]
     mixed = v5 & 0xFF | (v6 & 0xFF) << 8 | v6 >> 16 << 16
     want = [v5, v6, v7, v7, mixed, v4 >> 16, ((v6 & 0xFF) ^ 0x80) - np.uint32(0x80)]
-    for number, each in enumerate(want):
-        assert np.array_equal(out[number, :wave], each), number
+    for number, item in enumerate(want):
+        assert np.array_equal(out[number, :wave], item), number
 
 
 @pytest.mark.rest(keep=1)
@@ -285,7 +285,7 @@ def test_scalar_loads(level: str) -> None:
     assert not device.run(code(KERNELS["scalar"]), user_data=user)
     want = [*data[5:21], *data[9:12], data[0], 0x87, 0xFFFFFF87, 0x8765, 0xFFFF8765]
     want += [*data[15:17], 0, 0, *data[12:14]]
-    assert [int(each) for each in out[:, 0]] == [int(each) for each in want]
+    assert [int(item) for item in out[:, 0]] == [int(item) for item in want]
     assert (out[:, :32] == out[:, :1]).all()
 
 
@@ -297,14 +297,14 @@ def test_loads_beyond_a_buffer_give_zero_and_stores_are_dropped() -> None:
     where, out = (np.arange(32) * 16).astype(np.uint32), np.zeros((64, 64), np.uint32)
     vas = [device.place(array) for array in (where, data, out)]
     end = 16 * 20 + 12 + 8
-    user = [each for va in vas for each in split(va)] + [*split(0xFFFFFFFF), *split(vas[1]), end, 3 << 28]
+    user = [part for va in vas for part in split(va)] + [*split(0xFFFFFFFF), *split(vas[1]), end, 3 << 28]
     assert not device.run(code(KERNELS["load buffer"]), user_data=user, vgprs=96)
     names = list(LOADS)
     first = sum(words(LOADS[name][0]) for name in names[: names.index("b128")])
     for lane in range(32):
         for word in range(4):
-            at = 16 * lane + 12 + 4 * word
-            assert out[first + word, lane] == (data[at // 4] if at + 4 <= end else 0)
+            index = 16 * lane + 12 + 4 * word
+            assert out[first + word, lane] == (data[index // 4] if index + 4 <= end else 0)
 
 
 def test_structured_buffers_count_records() -> None:
@@ -327,7 +327,7 @@ def test_unmapped_memory_faults_with_its_address(level: str) -> None:
     where, data, out = np.arange(32, dtype=np.uint32) * 16, np.zeros(4), np.zeros(8192)
     where[9] = 0x80000
     vas = [device.place(array) for array in (where, data, out)]
-    user = [each for va in vas for each in split(va)] + [*split(0xFFFFFFFF)]
+    user = [part for va in vas for part in split(va)] + [*split(0xFFFFFFFF)]
     with pytest.raises(Fault) as caught:
         device.run(code(KERNELS["load saddr"]), user_data=user, vgprs=96)
     assert caught.value.va == vas[1] + 0x80000 + 12
@@ -341,7 +341,7 @@ def test_lanes_of_one_load_may_access_different_allocations() -> None:
     vas = [device.place(array) for array in (where, data, out)]
     device.announce(vas[1], DATA_BYTES // 2, "lower half")
     device.announce(vas[1] + DATA_BYTES // 2, DATA_BYTES, "upper half")
-    user = [each for va in vas for each in split(va)] + [*split(0xFFFFFFFF)]
+    user = [part for va in vas for part in split(va)] + [*split(0xFFFFFFFF)]
     assert not device.run(code(KERNELS["load saddr"]), user_data=user, vgprs=96)
 
 

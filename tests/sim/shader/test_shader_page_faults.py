@@ -40,7 +40,7 @@ FLAT = code("""
 
 
 def faults(owner: SimMachine) -> list[DeviceFinding]:
-    return [each for each in owner.findings if each.rule == "page-fault"]
+    return [finding for finding in owner.findings if finding.rule == "page-fault"]
 
 
 def the_fault(
@@ -54,10 +54,10 @@ def the_fault_at(
 ) -> DeviceFinding:
     s.launch(program_va, user_data, **launch)
     assert within(20, lambda: bool(faults(owner))), owner.dmesg
-    [found] = faults(owner)
-    assert found.severity is Severity.ERROR and found.fault is not None and found.place is not None
+    [result] = faults(owner)
+    assert result.severity is Severity.ERROR and result.fault is not None and result.place is not None
     assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
-    return found
+    return result
 
 
 def buffer_before_nothing(s: Stage, owner: SimMachine) -> int:
@@ -90,26 +90,26 @@ def test_access_to_unmapped_address_names_instruction_and_wave(
     program: bytes, access: str, pc: int, instruction: str, lanes: int
 ) -> None:
     with machine() as owner, stage(owner) as s:
-        found = the_fault(s, owner, program, halves(NOWHERE))
-        fault, place = found.fault, found.place
-        assert fault is not None and place is not None
+        result = the_fault(s, owner, program, halves(NOWHERE))
+        fault, location = result.fault, result.place
+        assert fault is not None and location is not None
         assert (fault.access, fault.why, fault.va) == (access, "not present", NOWHERE)
-        assert (place.pc, place.instruction, place.lanes) == (pc, instruction, lanes)
-        assert (place.group, place.wave, place.address) == ((0, 0, 0), 0, NOWHERE)
+        assert (location.pc, location.instruction, location.lanes) == (pc, instruction, lanes)
+        assert (location.group, location.wave, location.address) == ((0, 0, 0), 0, NOWHERE)
         assert "nothing is mapped within 1 GiB" in fault.near
-        assert "DISPATCH_DIRECT at ring dword" in fault.by and fault.by in found.sentence
+        assert "DISPATCH_DIRECT at ring dword" in fault.by and fault.by in result.sentence
         for part in (f"page-fault at pc 0x{pc:x} `{instruction}`", "wave 0 of workgroup (0, 0, 0)", access):
-            assert part in found.sentence, found.sentence
+            assert part in result.sentence, result.sentence
 
 
 def test_lanes_past_the_end_are_listed_with_the_distance() -> None:
     with machine() as owner, stage(owner) as s:
         program = s.load(STORE_IDS)
         va = buffer_before_nothing(s, owner)
-        found = the_fault_at(s, owner, program, halves(va + 4096 - 4 * 20))
-        assert found.place is not None and found.fault is not None
-        assert found.place.lanes == 0xFFF00000 and found.fault.va == va + 4096
-        assert "0 bytes past the end of gtt" in found.fault.near and "lanes 20-31" in found.sentence
+        fault = the_fault_at(s, owner, program, halves(va + 4096 - 4 * 20))
+        assert fault.place is not None and fault.fault is not None
+        assert fault.place.lanes == 0xFFF00000 and fault.fault.va == va + 4096
+        assert "0 bytes past the end of gtt" in fault.fault.near and "lanes 20-31" in fault.sentence
 
 
 def test_fault_names_announced_buffers_and_null_pointers() -> None:
@@ -117,12 +117,12 @@ def test_fault_names_announced_buffers_and_null_pointers() -> None:
         program = s.load(STORE_IDS)
         va = buffer_before_nothing(s, owner)
         SimDriver(owner, owner.processes[0]).announce(va + 4096 - 64, 64, "the tail")
-        found = the_fault_at(s, owner, program, halves(va + 4096 + 256))
-        assert found.fault is not None and "256 bytes past the end of the tail" in found.fault.near
+        result = the_fault_at(s, owner, program, halves(va + 4096 + 256))
+        assert result.fault is not None and "256 bytes past the end of the tail" in result.fault.near
     with machine() as owner, stage(owner) as s:
-        found = the_fault(s, owner, STORE_IDS, (0, 0))
-        assert found.fault is not None and found.fault.near.startswith("unmapped; a null pointer")
-        assert found.place is not None and found.place.address == 0 and "address 0x0 (" in found.sentence
+        result = the_fault(s, owner, STORE_IDS, (0, 0))
+        assert result.fault is not None and result.fault.near.startswith("unmapped; a null pointer")
+        assert result.place is not None and result.place.address == 0 and "address 0x0 (" in result.sentence
 
 
 def test_freed_buffer_is_named() -> None:
@@ -131,8 +131,8 @@ def test_freed_buffer_is_named() -> None:
         va = gone.gpu_va
         SimDriver(owner, owner.processes[0]).announce(va, 8192, "activations")
         gone.free()
-        found = the_fault(s, owner, STORE_IDS, halves(va + 64))
-        assert found.fault is not None and "in activations+0x40, which was freed" in found.fault.near
+        result = the_fault(s, owner, STORE_IDS, halves(va + 64))
+        assert result.fault is not None and "in activations+0x40, which was freed" in result.fault.near
 
 
 @pytest.mark.parametrize(("program", "rule"), [(STORE_IDS, "page-fault"), (code("ffffffff bfb00000"), "illegal")])
@@ -146,30 +146,30 @@ def test_fatal_queue_error_is_reported_every_time(program: bytes, rule: str) -> 
 
 def test_fault_of_deferred_work_names_the_launching_packet() -> None:
     with machine(reorder=3) as owner, stage(owner) as s:
-        found = the_fault(s, owner, STORE_IDS, halves(NOWHERE))
-        assert found.place is not None and found.place.pc == 0x10
-        assert found.fault is not None and "DISPATCH_DIRECT" in found.fault.by
+        result = the_fault(s, owner, STORE_IDS, halves(NOWHERE))
+        assert result.place is not None and result.place.pc == 0x10
+        assert result.fault is not None and "DISPATCH_DIRECT" in result.fault.by
 
 
 def test_packet_faults_name_packet_and_dword() -> None:
     with machine() as owner, stage(owner) as s:
         s.submit(AcquireMem(0x1C1), WriteData(NOWHERE, (1, 2)))
         assert within(5, lambda: bool(faults(owner)))
-        [found] = faults(owner)
-        assert found.place is None and found.fault is not None
-        assert (found.fault.access, found.fault.va) == ("write", NOWHERE)
-        assert found.fault.by == f"queue {found.queue_id} WRITE_DATA at ring dword 0x8 (position 8)"
-        assert found.packet_va == s.queue.ring.gpu_va + 4 * 8 and found.position == 8
+        [result] = faults(owner)
+        assert result.place is None and result.fault is not None
+        assert (result.fault.access, result.fault.va) == ("write", NOWHERE)
+        assert result.fault.by == f"queue {result.queue_id} WRITE_DATA at ring dword 0x8 (position 8)"
+        assert result.packet_va == s.queue.ring.gpu_va + 4 * 8 and result.position == 8
 
 
 def test_unmapped_indirect_buffer_is_a_packet_fetch_fault() -> None:
     with machine() as owner, stage(owner) as s:
         s.submit(AcquireMem(0x1C1), IndirectBuffer(NOWHERE, 64))
         assert within(5, lambda: bool(faults(owner)))
-        [found] = faults(owner)
-        assert found.fault is not None and (found.fault.access, found.fault.va) == ("packet fetch", NOWHERE)
-        place = f"IB 0x{NOWHERE:x} dword 0x0 (called at ring dword 0x8 (position 8))"
-        assert found.fault.by == f"queue {found.queue_id} fetching packets at {place}"
+        [result] = faults(owner)
+        assert result.fault is not None and (result.fault.access, result.fault.va) == ("packet fetch", NOWHERE)
+        text = f"IB 0x{NOWHERE:x} dword 0x0 (called at ring dword 0x8 (position 8))"
+        assert result.fault.by == f"queue {result.queue_id} fetching packets at {text}"
 
 
 def test_unmapped_program_is_an_execute_fault_of_the_dispatch() -> None:
@@ -180,9 +180,9 @@ def test_unmapped_program_is_an_execute_fault_of_the_dispatch() -> None:
             DispatchDirect(1, 1, 1, 0x8005),
         )
         assert within(5, lambda: bool(faults(owner)))
-        [found] = faults(owner)
-        assert found.fault is not None and (found.fault.access, found.fault.va) == ("execute", NOWHERE)
-        assert "DISPATCH_DIRECT at ring dword" in found.fault.by
+        [result] = faults(owner)
+        assert result.fault is not None and (result.fault.access, result.fault.va) == ("execute", NOWHERE)
+        assert "DISPATCH_DIRECT at ring dword" in result.fault.by
 
 
 def test_exception_has_fault_location_without_a_device() -> None:

@@ -59,18 +59,18 @@ def test_quick_and_optimised_code_have_same_results_and_findings(
         wave = (32, 64)[seed % 2]
         code = program(seed + 5, wave=wave, barriers=False)
         code = code[8 * (seed % 3) :]  # without what its first instructions write
-        made = []
+        result = []
         for kernels in sets:
             monkeypatch.setattr(engine_device, "kernels", lambda kernels=kernels: kernels)
             device, out = EngineDevice(level="full"), outputs(wave)
             va = device.place(out, "out"), device.place(data(), "data", initialised=False)
-            words = [each for at in va for each in (at & 0xFFFFFFFF, at >> 32)]
+            words = [item for at in va for item in (at & 0xFFFFFFFF, at >> 32)]
             findings = device.run(
                 code, threads=(wave, 1, 1), wave=wave, user_data=(*words, wave), vgprs=VGPRS, name="random"
             )
-            made.append((out.tobytes(), [(each.rule, each.sentence) for each in findings]))
-        assert made[0] == made[1], seed
-        rules |= {rule for rule, _ in made[0][1]}
+            result.append((out.tobytes(), [(finding.rule, finding.sentence) for finding in findings]))
+        assert result[0] == result[1], seed
+        rules |= {rule for rule, _ in result[0][1]}
     assert rules
 
 

@@ -62,7 +62,7 @@ def test_withdrawn_suballocation_becomes_uninitialised() -> None:
         vm.announce(va + 300, 100, "overlaps")
         assert written.all_written(0, 2 * PAGE)
         vm.announce(va + 64, 0, "first")
-        known = [at for at in range(0, 512, 4) if written.all_written(at, 4)]
+        known = [index for index in range(0, 512, 4) if written.all_written(index, 4)]
         assert known == [*range(0, 64, 4), *range(128, 192, 4), *range(300, 512, 4)]
         vm.announce(va + 128, 0, "inside")
         assert not written.all_written(128, 4) and written.all_written(300, 4)
@@ -83,8 +83,8 @@ def test_allocation_is_one_range_until_a_suballocation_is_announced() -> None:
         c.gpu_vm.announce(va2 + PAGE, 2 * PAGE, "large")
         c.gpu_vm.announce(va2 + PAGE + 8, 16, "inside the large one")
         c.gpu_vm.announce(va2 + 2 * PAGE, 2 * PAGE, "overlaps it")
-        found = [piece for piece in intervals(of_vm(c.gpu_vm, bounds=True)) if piece[0] >= va2]
-        assert found[:3] == [
+        pieces = [piece for piece in intervals(of_vm(c.gpu_vm, bounds=True)) if piece[0] >= va2]
+        assert pieces[:3] == [
             (va2 + 64, va2 + 164, "small"),
             (va2 + PAGE, va2 + 3 * PAGE, "large"),
             (va2 + 2 * PAGE, va2 + 4 * PAGE, "overlaps it"),
@@ -146,7 +146,7 @@ def test_two_copies_of_vram_are_saved_page_by_page() -> None:
         va = buffer["va_addr"]
         bo = c.gpu_vm.span_at(va).bo
         table = of_vm(c.gpu_vm, bounds=True)
-        [number] = [at for at, piece in enumerate(table.pieces) if piece.va == va]
+        [number] = [index for index, piece in enumerate(table.pieces) if piece.va == va]
         assert table.ranges["flags"][number] & RangeFlag.SAVED
         page = int(table.ranges["saved"][number]) + va // PAGE
         assert page % (1 << 64) == bo.saved.ctypes.data

@@ -20,12 +20,12 @@ def check(driver: Any) -> None:
         va, _ = stage.buffer()
         driver.announce(va, 64, "small")
         stage.run(stage.load(STORE_IDS, "store ids"), halves(va))
-        [found] = driver.findings()
-        assert found.rule == "out-of-bounds" and found.packet_va
-        assert found.place == CodePlace(
-            found.place.kernel, 0x10, "global_store_b32 v1, v2, s[0:1]", (0, 0, 0), 0, 0xFFFF0000, va + 64
+        [result] = driver.findings()
+        assert result.rule == "out-of-bounds" and result.packet_va
+        assert result.place == CodePlace(
+            result.place.kernel, 0x10, "global_store_b32 v1, v2, s[0:1]", (0, 0, 0), 0, 0xFFFF0000, va + 64
         )
-        assert found.place.kernel in found.sentence
+        assert result.place.kernel in result.sentence
 
 
 def in_process(check: Callable[[Any], None]) -> None:

@@ -45,13 +45,13 @@ DENORMAL, SMALLEST, LARGEST, HALF = 0x00000003, 0x00800000, 0x7F7FFFFF, 0x3F0000
 
 def matrices() -> dict[str, Array]:
     """Rows [n, words] of each group."""
-    found: dict[str, list[list[int]]] = {}
+    result: dict[str, list[list[int]]] = {}
     for line in FILE.read_text().splitlines():
         if line in COUNTS:
-            found[line] = []
+            result[line] = []
         elif not line.startswith("#"):
-            found[list(found)[-1]].append([int(word, 16) for word in line.split()])
-    return {name: np.array(rows, U32) for name, rows in found.items()}
+            result[list(result)[-1]].append([int(word, 16) for word in line.split()])
+    return {name: np.array(rows, U32) for name, rows in result.items()}
 
 
 ROWS = matrices()
@@ -70,18 +70,18 @@ def test_every_captured_row_is_present() -> None:
 
 def ran(device: type[EngineDevice] | type[ModelDevice], rows: list[Captured]) -> list[tuple[Captured, int]]:
     """Rows with their results."""
-    found: list[tuple[Captured, int]] = []
+    result: list[tuple[Captured, int]] = []
     for overflow in (0, FP16_OVFL):
         some = [row for row in rows if row.mode & FP16_OVFL == overflow]
-        found += zip(some, results(device(level="off"), some), strict=True)
-    return found
+        result += zip(some, results(device(level="off"), some), strict=True)
+    return result
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
 def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     step = slow_counts(4, 1)
-    taken = [row for at, row in enumerate(INSTRUCTIONS) if GROUPS[row.group] < 150 or at % step == 0]
+    taken = [row for index, row in enumerate(INSTRUCTIONS) if GROUPS[row.group] < 150 or index % step == 0]
     got = ran(device, taken)
     wrong: list[str] = []
     for group in GROUPS:
@@ -89,8 +89,8 @@ def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], s
         beside = [(row, value) for row, value in rows if value != row.want]
         print(f"{group}, {device.__name__}: tried {len(rows)}, equal {len(rows) - len(beside)}")
         for row, value in beside:
-            given = " ".join(f"{each:x}" for each in row.given)
-            named = f"{row.text}, mode {row.mode:#x}, of {given}: {value:#x}, silicon {row.want:#x}"
+            text = " ".join(f"{item:x}" for item in row.given)
+            named = f"{row.text}, mode {row.mode:#x}, of {text}: {value:#x}, silicon {row.want:#x}"
             print("   ", named)
             if not one_unit_beside(row, value):
                 wrong.append(named)
@@ -127,14 +127,14 @@ def test_packed_matrix_operands(device: type[EngineDevice] | type[ModelDevice], 
     rows = ROWS["packed operands"][:: slow_counts(5, 1)]
     out = np.zeros((len(rows), 32, 4), U32)
     words, present = [0x360000FF, 0x3FF, 0x30000084], (0, 0, 0)  # v0 = 16 times the lane
-    for place, (first, second, *given, _) in enumerate(rows.tolist()):
-        for start, before, value in zip((4, 8, 16), present, given, strict=True):
-            if place == 0 or before != value:
-                words += [part for at in range(4) for part in (v_mov(start + at, LITERAL), value)]
-        present = tuple(given)
+    for location, (first, second, *argument, _) in enumerate(rows.tolist()):
+        for start, before, value in zip((4, 8, 16), present, argument, strict=True):
+            if location == 0 or before != value:
+                words += [part for index in range(4) for part in (v_mov(start + index, LITERAL), value)]
+        present = tuple(argument)
         moved = (second & ~0x1FF) | 0x104  # A to v[4:7]: v0 has the addresses
-        words += [part for at in range(4) for part in (v_mov(24 + at, LITERAL), 0x56781234)]
-        words += [first, moved, 0xEE074000, 24 << 23, place << 17]  # global_store_b128 v0, v[24:27], s[0:1]
+        words += [part for index in range(4) for part in (v_mov(24 + index, LITERAL), 0x56781234)]
+        words += [first, moved, 0xEE074000, 24 << 23, location << 17]  # global_store_b128 v0, v[24:27], s[0:1]
     built = device(level="off")
     va = built.place(out, "out")
     assert not built.run(code_of(words, ENDPGM), user_data=(va & WORD, va >> 32))
@@ -146,10 +146,10 @@ def test_packed_matrix_operands(device: type[EngineDevice] | type[ModelDevice], 
 def test_dot2(kind: str) -> None:
     rows = ROWS[f"dot2 {kind}"]
     padded = np.resize(rows, (-(-len(rows) // 32) * 32, 4))
-    out, findings = run("dot2_rows", tuple(padded[:, at].copy() for at in range(3)))
+    out, findings = run("dot2_rows", tuple(padded[:, index].copy() for index in range(3)))
     assert not findings
     told(f"dot2 {kind}, engine", out[kind == "bf16"][: len(rows)], rows[:, 3])
-    a, b = (np.stack([rows[:, at] & 0xFFFF, rows[:, at] >> 16], axis=-1) for at in range(2))
+    a, b = (np.stack([rows[:, index] & 0xFFFF, rows[:, index] >> 16], axis=-1) for index in range(2))
     told(f"dot2 {kind}, model", dot.step(a, b, rows[:, 2], kind, "f32"), rows[:, 3])
 
 
@@ -164,8 +164,8 @@ def test_wmma(kind: str) -> None:
     ]
     device = EngineDevice()
     out = [np.zeros(5 * 1024, U32), *(np.zeros(32 * len(rows), U32) for _ in range(3))]
-    placed = [*(each.view(U32).copy() for each in of_lanes), np.repeat(rows[:, 32], 32), *out]
-    addresses = [device.place(each) for each in placed]
+    placed = [*(item.view(U32).copy() for item in of_lanes), np.repeat(rows[:, 32], 32), *out]
+    addresses = [device.place(item) for item in placed]
     words = [part for va in addresses for part in (va & 0xFFFFFFFF, va >> 32)]
     assert not device.run(read()[f"wmma_rows_{kind}"], groups=(len(rows), 1, 1), user_data=words)
     got = out[1].reshape(len(rows), 32)
@@ -180,14 +180,14 @@ def test_wmma(kind: str) -> None:
 
 def packed_matrices() -> dict[str, dict[str, Array]]:
     """A [4, 16], B [16, 16], C and D [4, 16] of each, as uint32 bits of halves."""
-    found: dict[str, dict[str, list[list[int]]]] = {}
+    result: dict[str, dict[str, list[list[int]]]] = {}
     for line in FILE.with_name("packed_matrices.txt").read_text().splitlines():
         if line.startswith("packed"):
             _, name, matrix = line.split()
-            rows = found.setdefault(name, {}).setdefault(matrix, [])
+            rows = result.setdefault(name, {}).setdefault(matrix, [])
         elif not line.startswith("#"):
             rows.append([int(word, 16) for word in line.split()])
-    return {name: {key: np.array(rows, U32) for key, rows in each.items()} for name, each in found.items()}
+    return {name: {key: np.array(rows, U32) for key, rows in item.items()} for name, item in result.items()}
 
 
 def multiplied(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array, mode: int = 0xF0) -> Array:
@@ -195,18 +195,18 @@ def multiplied(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array,
     rows = len(a)
     left, start = np.zeros((2, 16, 16), U32)
     left[:rows], start[:rows] = a, c
-    given = np.zeros((3, 32, 4), U32)  # of each lane four registers
-    for at, matrix in enumerate((left, b.T)):  # a row of A, a column of B: eight k in each half of the lanes
+    argument = np.zeros((3, 32, 4), U32)  # of each lane four registers
+    for index, matrix in enumerate((left, b.T)):  # a row of A, a column of B: eight k in each half of the lanes
         halves = matrix.reshape(16, 2, 4, 2).transpose(1, 0, 2, 3).reshape(32, 4, 2)
-        given[at] = halves[..., 0] | halves[..., 1] << U32(16)
+        argument[index] = halves[..., 0] | halves[..., 1] << U32(16)
     of_lanes = start.reshape(2, 4, 2, 16).transpose(0, 3, 1, 2).reshape(32, 4, 2)
-    given[2] = of_lanes[..., 0] | of_lanes[..., 1] << U32(16)
+    argument[2] = of_lanes[..., 0] | of_lanes[..., 1] << U32(16)
     out = np.zeros((32, 4), U32)
     words = [0x360000FF, 0x3FF, 0x30000084]  # v0 = 16 times the lane
-    for at, register in enumerate((4, 8, 16)):  # global_load_b128 v[register:register + 3], v0, s[2:3]
-        words += [0xEE05C002, register, 512 * at << 8]
+    for index, register in enumerate((4, 8, 16)):  # global_load_b128 v[register:register + 3], v0, s[2:3]
+        words += [0xEE05C002, register, 512 * index << 8]
     words += [sopp("s_wait_loadcnt"), 0xCC424018, 0x1C421104, 0xEE074000, 24 << 23, 0, ENDPGM]
-    addresses = [device.place(out, "out"), device.place(given, "given")]
+    addresses = [device.place(out, "out"), device.place(argument, "given")]
     user_data = [part for va in addresses for part in (va & WORD, va >> 32)]
     assert not device.run(code_of(words), user_data=user_data, mode=mode)
     parts = np.stack([out & U32(0xFFFF), out >> U32(16)], axis=-1).reshape(2, 16, 8)
@@ -253,13 +253,13 @@ HALVES = [
 def test_functions_of_every_half_float(modifiers: str, mode: int, digest: int) -> None:
     every = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
     parts = [run(f"halves_{modifiers}", (part,), level="off", mode=mode)[0] for part in every]
-    found = 0xCBF29CE484222325
+    result = 0xCBF29CE484222325
     prime, rest = 0x100000001B3, 0x100000001B3**3 % 2**64  # the upper two of four bytes are 0
     for function in range(5):
         for word in np.concatenate([part[function] for part in parts]).tolist():
-            found = ((found ^ word & 0xFF) * prime ^ word >> 8 & 0xFF) * rest % 2**64
-    print(f"halves {modifiers}, mode {mode:#x}: tried {5 << 16}, equal {(5 << 16) * (found == digest)}")
-    assert found == digest
+            result = ((result ^ word & 0xFF) * prime ^ word >> 8 & 0xFF) * rest % 2**64
+    print(f"halves {modifiers}, mode {mode:#x}: tried {5 << 16}, equal {(5 << 16) * (result == digest)}")
+    assert result == digest
 
 
 # By the rules that rocjitsu's authors state of gfx1201 (minmax.h, output modifiers, conversion.h): given, wanted
@@ -305,10 +305,10 @@ def lanes(values: list[int]) -> Array:
 
 
 def test_min_max_and_median_with_nans_and_zeros() -> None:
-    given = [lanes([row[0][at] for row in CHOICES]) for at in range(3)]
-    out, _ = run("captured_choices", tuple(given))
-    for at, name in enumerate(("min_num", "max_num", "minimum", "maximum", "med3_num")):
-        told(name, out[at][: len(CHOICES)], lanes([row[1][at] for row in CHOICES])[: len(CHOICES)])
+    argument = [lanes([row[0][index] for row in CHOICES]) for index in range(3)]
+    out, _ = run("captured_choices", tuple(argument))
+    for index, name in enumerate(("min_num", "max_num", "minimum", "maximum", "med3_num")):
+        told(name, out[index][: len(CHOICES)], lanes([row[1][index] for row in CHOICES])[: len(CHOICES)])
 
 
 def test_fract_instructions() -> None:
@@ -317,24 +317,24 @@ def test_fract_instructions() -> None:
 
 
 def test_output_modifiers() -> None:
-    given = [lanes([row[0][at] for row in OMOD]) for at in range(2)]
-    out, _ = run("captured_choices", tuple(given))
-    for at, name in ((0, "mul:2"), (1, "div:2")):
-        told(f"omod {name}", out[6 + at][: len(OMOD)], lanes([row[1][at] for row in OMOD])[: len(OMOD)])
+    argument = [lanes([row[0][index] for row in OMOD]) for index in range(2)]
+    out, _ = run("captured_choices", tuple(argument))
+    for index, name in ((0, "mul:2"), (1, "div:2")):
+        told(f"omod {name}", out[6 + index][: len(OMOD)], lanes([row[1][index] for row in OMOD])[: len(OMOD)])
     out, _ = run("captured_conversions", (lanes([row[0] for row in CLAMPED]),))
     told("clamp", out[7][: len(CLAMPED)], lanes([row[1] for row in CLAMPED])[: len(CLAMPED)])
 
 
 def test_conversions() -> None:
     out, _ = run("captured_conversions", (lanes([row[0] for row in CONVERSIONS]),))
-    for at, name in enumerate(("floor", "nearest", "truncating")):
-        want = lanes([row[1][at] for row in CONVERSIONS])[: len(CONVERSIONS)]
-        told(f"to integer, {name}", out[at][: len(CONVERSIONS)], want)
+    for index, name in enumerate(("floor", "nearest", "truncating")):
+        want = lanes([row[1][index] for row in CONVERSIONS])[: len(CONVERSIONS)]
+        told(f"to integer, {name}", out[index][: len(CONVERSIONS)], want)
     out, _ = run("captured_conversions", (lanes([row[0] for row in NARROW]),))
-    for at, name in ((0, "fp8"), (1, "bf8")):
-        want = lanes([row[1][at] for row in NARROW])[: len(NARROW)]
-        told(f"to {name}", out[5 + at][: len(NARROW)] & U32(0xFF), want)
-    given = lanes([code for code, _ in WIDE])
-    out, _ = run("captured_conversions", (given, given))
-    from_8 = [out[3 if kind == "fp8" else 4][at] for at, (_, kind) in enumerate(WIDE)]
+    for index, name in ((0, "fp8"), (1, "bf8")):
+        want = lanes([row[1][index] for row in NARROW])[: len(NARROW)]
+        told(f"to {name}", out[5 + index][: len(NARROW)] & U32(0xFF), want)
+    argument = lanes([code for code, _ in WIDE])
+    out, _ = run("captured_conversions", (argument, argument))
+    from_8 = [out[3 if kind == "fp8" else 4][index] for index, (_, kind) in enumerate(WIDE)]
     told("from fp8 and bf8", np.array(from_8), np.full(len(WIDE), 0xFFC00000, U32))

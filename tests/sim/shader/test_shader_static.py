@@ -62,8 +62,8 @@ def test_findings_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch, cache)
     assert first == static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch) and len(first) == 1
     monkeypatch.setattr(static_lint, "lint", None)
-    (again,) = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "another", launch, cache)
-    assert again.sentence == first[0].sentence.replace("one: ", "another: ") and again.pc == first[0].pc
+    (second,) = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "another", launch, cache)
+    assert second.sentence == first[0].sentence.replace("one: ", "another: ") and second.pc == first[0].pc
     with pytest.raises(TypeError):  # other limits are looked at anew
         static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", replace(launch, vgprs=2), cache)
 
@@ -79,12 +79,12 @@ def test_unsimulated_instructions_are_known_by_name() -> None:
         "graphics": ("VINTERP", "VDSDIR", "EXP", "VIMAGE", "VSAMPLE"),
     }
     named = [(table, encoding) for table, encodings in tables.items() for encoding in encodings]
-    found = [row for table, encoding in named for row in rows(table, encoding, 12).values()]
-    assert {row.name for row in found if reason(row)} == {row.name for row in found} - EMIT.keys()
+    result = [row for table, encoding in named for row in rows(table, encoding, 12).values()]
+    assert {row.name for row in result if reason(row)} == {row.name for row in result} - EMIT.keys()
     both_readings = {row.name: bool(reason(row)) for _, row in decoded_rows(default_target())}
     assert {name for name, refused in both_readings.items() if refused} == both_readings.keys() - EMIT.keys()
     for pattern in NAMES:
-        assert any(fnmatchcase(row.name, pattern) for row in found), pattern
+        assert any(fnmatchcase(row.name, pattern) for row in result), pattern
     export = bytes.fromhex("0f0800f800000001" + "0000b0bf")
     assert unsimulated(export, default_target()) == {"export": "exports of graphics shaders"}
     assert unsimulated(export[8:], default_target()) == {}

@@ -76,9 +76,9 @@ def inputs(name: str, wave: int, rng: np.random.Generator) -> tuple[Array, Array
         if "8_" in name:  # no NaN, no infinity
             a, b = (x & U32(0xBBBBBBBB) for x in (a, b))
     else:
-        made = [rng.standard_normal((wave, 2 * n)).astype(np.float32) for n in (4, 8)]
+        result = [rng.standard_normal((wave, 2 * n)).astype(np.float32) for n in (4, 8)]
         a, b = (
-            (x.astype(np.float16).view(U16) if kind == "f16" else floats.f32_to_bf16(x)).view(U32) for x in made
+            (x.astype(np.float16).view(U16) if kind == "f16" else floats.f32_to_bf16(x)).view(U32) for x in result
         )
     c = rng.standard_normal((wave, 8)).astype(np.float32).view(U32)
     if name.split("_")[2] in ("f16", "bf16"):
@@ -102,11 +102,11 @@ def test_sparse_product_matches_the_dense_one(name: str, wave: int, key: int) ->
     a, b, c, index = inputs(name, wave, rng)
     placed = [a.copy(), b.copy(), c.copy(), index.copy()]
     device = EngineDevice(level="full")
-    words = [part for va in (device.place(each) for each in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
+    words = [part for va in (device.place(item) for item in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
     findings = device.run(PROGRAMS[name, wave, key], threads=(wave, 1, 1), wave=wave, user_data=words, name=name)
-    assert not findings, [each.sentence for each in findings]
+    assert not findings, [finding.sentence for finding in findings]
     rows, columns, met = sparse(name, wave, key, a[:, :wide_a], b[:, :wide_b], index)
-    start, got = (accumulator(each[:, :d], wave, result in ("f16", "bf16")) for each in (c, placed[2]))
+    start, got = (accumulator(item[:, :d], wave, result in ("f16", "bf16")) for item in (c, placed[2]))
     dense = np.zeros((16, columns.shape[1]))
     left = numbers(rows, kind, signed=result == "i32" and key == 0)
     np.put_along_axis(dense, met, left, axis=1)
@@ -138,7 +138,7 @@ def test_index_key_selects_different_index_fields() -> None:
     for key in range(keys(name, wave)):
         placed = [a.copy(), b.copy(), c.copy(), index.copy()]
         device = EngineDevice(level="off")
-        words = [part for va in (device.place(each) for each in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
+        words = [part for va in (device.place(item) for item in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
         device.run(PROGRAMS[name, wave, key], threads=(wave, 1, 1), wave=wave, user_data=words)
         got.append(placed[2])
     assert (got[0] != got[1]).mean() > 0.9
@@ -157,6 +157,6 @@ def test_integers_saturate_after_each_half_wave() -> None:
     for with_clamp, want in ((True, 0x7FFFFFF7), (False, 0x7FFFFFFF)):
         placed = [a.copy(), b.copy(), c.copy(), index.copy()]
         device = EngineDevice(level="off")
-        words = [part for va in (device.place(each) for each in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
+        words = [part for va in (device.place(item) for item in placed) for part in (va & 0xFFFFFFFF, va >> 32)]
         device.run((code | clamp * with_clamp).tobytes(), threads=(wave, 1, 1), wave=wave, user_data=words)
         assert (placed[2] == want).all()

@@ -24,24 +24,24 @@ CHUNK = 150
 
 def translated(code: bytes, *, wave: int = 32, full: bool = True, level: str = "full") -> Translation:
     """Raises RuntimeError where LLVM finds the IR invalid."""
-    made = translate(KernelVariant(code, default_target(wave), full, Checks(level), vgprs=256, user_sgprs=16))
-    llvm.parse_assembly(made.text).verify()
-    return made
+    result = translate(KernelVariant(code, default_target(wave), full, Checks(level), vgprs=256, user_sgprs=16))
+    llvm.parse_assembly(result.text).verify()
+    return result
 
 
 def encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[str, bytes]]:
     """Some encodings of each instruction that LLVM's tests have."""
-    found: dict[str, list[bytes]] = defaultdict(list)
+    result: dict[str, list[bytes]] = defaultdict(list)
     target = target_of("gfx1201", wave)
     for line in (data_dir / "gfx12" / "gfx1201_w32.tsv").read_text().splitlines():
         if not line.startswith("#"):
             code = bytes.fromhex(line.split("\t")[0])
             instruction = decode(code, 0, target)
             if instruction is not None:
-                found[instruction.mnemonic].append(code)
-    assert len(found) > 1500
+                result[instruction.mnemonic].append(code)
+    assert len(result) > 1500
     order = random.Random(7)
-    for mnemonic, codes in found.items():
+    for mnemonic, codes in result.items():
         order.shuffle(codes)
         for code in codes[:per_mnemonic]:
             yield mnemonic, code
@@ -63,9 +63,11 @@ def test_every_instruction_gives_valid_ir_or_is_rejected(
             code += code_of(sopp("s_cbranch_scc0", len(words) // 4))
             places[len(code)] = mnemonic
             code += words
-        made = translated(code + code_of(ENDPGM), wave=wave, full=full, level=level)
+        translation = translated(code + code_of(ENDPGM), wave=wave, full=full, level=level)
         refused |= {
-            places[site.pc]: site.text for site in made.sites if site.rule == "illegal" and site.pc in places
+            places[site.pc]: site.text
+            for site in translation.sites
+            if site.rule == "illegal" and site.pc in places
         }
     unknown = {name: text for name, text in refused.items() if text.endswith("), which is not simulated")}
     unnamed = {name for name, text in unknown.items() if "()" in text}
@@ -80,9 +82,9 @@ def test_random_bytes_never_raise(slow_counts: Counts) -> None:
 
 
 def test_truncated_code_is_illegal_at_its_end() -> None:
-    whole = code_of([0xBE8000FF, 0x12345678], ENDPGM)  # s_mov_b32 s0, 0x12345678
-    for size in range(len(whole)):
-        sites = translated(whole[:size]).sites
+    code = code_of([0xBE8000FF, 0x12345678], ENDPGM)  # s_mov_b32 s0, 0x12345678
+    for size in range(len(code)):
+        sites = translated(code[:size]).sites
         assert [site.rule for site in sites] == ["illegal"]
         assert sites[0].pc == (0 if size < 8 else 8)
 

@@ -25,9 +25,9 @@ def floats(rng: np.random.Generator, count: int) -> Array:
     """Any bits, but half of them of ordinary size."""
     any_bits = rng.integers(0, 1 << 32, count, dtype=np.uint64).astype(U32).view(F32)
     ordinary = (rng.standard_normal(count) * 8).astype(F32)
-    found = np.where(rng.integers(2, size=count) > 0, any_bits, ordinary)
-    found[: len(SPECIAL)] = np.array(SPECIAL, U32).view(F32)
-    return found
+    result = np.where(rng.integers(2, size=count) > 0, any_bits, ordinary)
+    result[: len(SPECIAL)] = np.array(SPECIAL, U32).view(F32)
+    return result
 
 
 def same(got: Array, want: Array) -> Array:
@@ -42,7 +42,7 @@ def test_program_file_contains_all_source_programs() -> None:
         shown = [item.instruction.text for item in items if item.instruction is not None]
         for line in text.strip().splitlines():
             mnemonic = line.split()[0]
-            assert any(mnemonic in each for each in shown), f"{name}: no {mnemonic}"
+            assert any(mnemonic in item for item in shown), f"{name}: no {mnemonic}"
 
 
 @pytest.mark.parametrize("perturb", [0, 1, 2])
@@ -158,10 +158,10 @@ def test_inexact_functions_with_special_inputs() -> None:
     x = np.resize(np.array(list(table), U32), 32)
     for perturb in (0, 5):
         out, _ = run("inexact_32", (x,), perturb=perturb)
-        for lane, (given, results) in enumerate(table.items()):
+        for lane, (argument, results) in enumerate(table.items()):
             for name, got, want in zip(NAMES, out, results, strict=False):
-                if not perturb or given not in (0x3E800000, 0xFF7FFFFF):  # those are ordinary inputs
-                    assert int(got[lane]) == want, f"{name} of {given:#x}"
+                if not perturb or argument not in (0x3E800000, 0xFF7FFFFF):  # those are ordinary inputs
+                    assert int(got[lane]) == want, f"{name} of {argument:#x}"
 
 
 def test_inexact_functions_of_every_half_float() -> None:
@@ -174,11 +174,11 @@ def test_inexact_functions_of_every_half_float() -> None:
         pi = np.longdouble("3.14159265358979323846264338327950288")
         quarter = np.abs(turn) == 0.25
         wants += (np.sin(2 * pi * turn), np.where(quarter, 0, np.cos(2 * pi * turn)))
-        for place, want in enumerate(wants):
-            got = np.stack([part[place] for part in out]).astype(np.uint16).view(np.float16)
-            want = np.where(np.isin(turn, (0, 0.5, -0.5)), turn * 0, want) if place == 5 else want
+        for location, want in enumerate(wants):
+            got = np.stack([part[location] for part in out]).astype(np.uint16).view(np.float16)
+            want = np.where(np.isin(turn, (0, 0.5, -0.5)), turn * 0, want) if location == 5 else want
             near = want.astype(float).astype(np.float16)  # long doubles go by way of floats
-            assert ((got == near) | np.isnan(got) & np.isnan(near)).all(), NAMES[place]
+            assert ((got == near) | np.isnan(got) & np.isnan(near)).all(), NAMES[location]
     kept = np.stack([part[0] for part in out]) >> 16
     assert (kept == 0x5A5A).all()
 
@@ -187,9 +187,9 @@ def test_perturbed_results_differ_by_at_most_one_ulp() -> None:
     x = floats(np.random.default_rng(3), 1024)
     exactly, _ = run("inexact_32", (x,))
     moved, _ = run("inexact_32", (x,), perturb=11)
-    again, _ = run("inexact_32", (x,), perturb=11)
+    second, _ = run("inexact_32", (x,), perturb=11)
     other, _ = run("inexact_32", (x,), perturb=12)
-    for name, a, b, c, d in zip(NAMES, exactly, moved, again, other, strict=False):
+    for name, a, b, c, d in zip(NAMES, exactly, moved, second, other, strict=False):
         nan = np.isnan(a.view(F32))
         step = b.view(np.int32).astype(np.int64) - a.view(np.int32)
         assert (np.abs(step[~nan]) <= 1).all(), name
@@ -203,12 +203,15 @@ def test_single_function_can_be_perturbed(by: int) -> None:
     x = np.abs(floats(np.random.default_rng(4), 1024)) + F32(1)
     x = np.where(np.isfinite(x) & (x < 100), x, F32(1.5)).astype(F32)
     exactly, _ = run("inexact_32", (x,))
-    for at, function in enumerate(("exp", "log", "rcp", "rsq", "sqrt")):
+    for index, function in enumerate(("exp", "log", "rcp", "rsq", "sqrt")):
         moved, _ = run("inexact_32", (x,), perturb=every_result(by, function))
-        for place, (a, b) in enumerate(zip(exactly, moved, strict=True)):
+        for location, (a, b) in enumerate(zip(exactly, moved, strict=True)):
             step = b.view(np.int32).astype(np.int64) - a.view(np.int32)
             ordinary = a.view(F32) != 0
-            assert (step[ordinary] == (by if place == at or (place, at) == (7, 2) else 0)).all(), (function, place)
+            assert (step[ordinary] == (by if location == index or (location, index) == (7, 2) else 0)).all(), (
+                function,
+                location,
+            )
 
 
 def test_scalar_functions_run_with_all_lanes_off() -> None:
@@ -260,20 +263,20 @@ def test_sums_of_absolute_differences_over_a_sliding_window() -> None:
     assert not findings
     for lane in range(32):
         window = a[lane].tobytes() + b[lane].tobytes()
-        wanted = c[lane].tobytes()
+        data = c[lane].tobytes()
         totals = np.frombuffer(window, np.uint16).astype(int)
         sums, masked = [], []
-        for at in range(4):
-            differences = [abs(x - y) for x, y in zip(window[at : at + 4], wanted, strict=True)]
+        for index in range(4):
+            differences = [abs(x - y) for x, y in zip(window[index : index + 4], data, strict=True)]
             sums.append(sum(differences))
-            masked.append(sum(d for d, y in zip(differences, wanted, strict=True) if y))
+            masked.append(sum(d for d, y in zip(differences, data, strict=True) if y))
         plain = np.array([out[6][lane], out[7][lane]], U32).view(np.uint16)
         packed = np.array([out[0][lane], out[1][lane]], U32).view(np.uint16)
         assert plain.tolist() == ((totals + sums) % (1 << 16)).tolist()
         assert packed.tolist() == ((totals + masked) % (1 << 16)).tolist()
         starts = [int(a[lane]), int(b[lane]), 7, 0xFFFFFFFF]
-        assert [int(out[2 + at][lane]) for at in range(4)] == [
-            (start + each) % (1 << 32) for start, each in zip(starts, masked, strict=True)
+        assert [int(out[2 + index][lane]) for index in range(4)] == [
+            (start + item) % (1 << 32) for start, item in zip(starts, masked, strict=True)
         ]
 
 

@@ -79,13 +79,13 @@ def vector_of(hexadecimal: str, text: str) -> Vector | None:
         name = base_name(half.mnemonic)
         if name not in WANTED or any(part in name for part in LEFT_OUT):
             return None
-        found = registers(half.operands)
-        if found is None or (
+        result = registers(half.operands)
+        if result is None or (
             half.operands and half.operands[0].kind is Kind.SPECIAL and half.operands[0].index == 124
         ):
             return None
-        vgprs |= found[0]
-        sgprs |= found[1]
+        vgprs |= result[0]
+        sgprs |= result[1]
     first = instruction.operands[0] if instruction.operands else None
     if first is not None and first.kind is Kind.SPECIAL and first.index == 127:
         return None  # EXEC_HI is nothing in wave32
@@ -94,13 +94,13 @@ def vector_of(hexadecimal: str, text: str) -> Vector | None:
 
 
 def vectors(folder: Path) -> list[Vector]:
-    found = []
+    result = []
     for line in (folder / "gfx12" / "gfx1201_w32.tsv").read_text().splitlines():
         if not line.startswith("#"):
             vector = vector_of(*line.split("\t")[:2])
             if vector is not None:
-                found.append(vector)
-    return found
+                result.append(vector)
+    return result
 
 
 # --- a kernel of many vectors ---------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def prologue() -> list[int]:
     for to, source, size_bytes in ((96, 0, in_bytes(32)), (98, 2, OUT_BYTES)):
         words += [0x9600FF75 | 40 << 16, size_bytes]  # s_mul_i32 s40, ttmp9, size
         words += [0x80000000 | to << 16 | 40 << 8 | source, 0x82000000 | to + 1 << 16 | 128 << 8 | source + 1]
-    for to, at in ((0, 0), (16, 64)):  # s_load_b512 s[to:to+15], s[96:97], offset
-        words += [0xF4008000 | to << 6 | 96 >> 1, 124 << 25 | INPUTS * 32 * 4 + at]
+    for to, index in ((0, 0), (16, 64)):  # s_load_b512 s[to:to+15], s[96:97], offset
+        words += [0xF4008000 | to << 6 | 96 >> 1, 124 << 25 | INPUTS * 32 * 4 + index]
     for i in range(32):  # global_load_b32 v[160 + i], v251, s[96:97] offset:128 * i
         words += [0xEE050000 | 96, FIRST_INPUT + i, i * 128 << 8 | LANE_4]
     words += [0xBFC00000, 0xBFC70000]  # s_wait_loadcnt 0, s_wait_kmcnt 0
@@ -164,13 +164,13 @@ Batch = list[tuple[Vector, int]]  # with the first result register
 
 def batches(chosen: list[Vector]) -> Iterator[Batch]:
     batch: Batch = []
-    at = FIRST_RESULT
+    index = FIRST_RESULT
     for vector in chosen:
-        if at + results_of(vector) > LAST_RESULT + 1:
+        if index + results_of(vector) > LAST_RESULT + 1:
             yield batch
-            batch, at = [], FIRST_RESULT
-        batch.append((vector, at))
-        at += results_of(vector)
+            batch, index = [], FIRST_RESULT
+        batch.append((vector, index))
+        index += results_of(vector)
     if batch:
         yield batch
 
@@ -189,7 +189,7 @@ def run(device: ModelDevice | EngineDevice, code: bytes, data: Array) -> Array:
     out = np.zeros((trials, (LAST_RESULT + 1 - FIRST_RESULT) // 4, 32, 4), np.uint32)
     words = [part for array in (data, out) for part in _split(device.place(array))]
     findings = device.run(code, groups=(trials, 1, 1), user_data=words)
-    assert not findings, "\n".join(each.sentence for each in findings)
+    assert not findings, "\n".join(finding.sentence for finding in findings)
     return out.transpose(0, 1, 3, 2).reshape(trials, -1, 32)
 
 
@@ -200,10 +200,10 @@ def _split(va: int) -> tuple[int, int]:
 def agree(vector: Vector, got: Array, want: Array) -> bool:
     """[registers, lanes] of one vector: NaNs that arithmetic made are equal."""
     destination = vector.instruction.operands[0] if vector.instruction.operands else None
-    made = set()
+    result = set()
     for half in halves(vector.instruction):
         if half.operands and half.operands[0].kind is Kind.VGPR:
-            made |= set(range(half.operands[0].index, half.operands[0].index + half.operands[0].width))
+            result |= set(range(half.operands[0].index, half.operands[0].index + half.operands[0].width))
     name = base_name(vector.instruction.mnemonic)
     how = (
         "close"
@@ -216,16 +216,16 @@ def agree(vector: Vector, got: Array, want: Array) -> bool:
         how = "f32" if name.endswith("f32") else "f16x2"
     if name.startswith("s_"):
         how = "f16x2" if name.endswith("f16_f32") else "f32" if "f32" in name or "f16" in name else "bits"
-    for place in range(len(got)):
-        register = vector.vgprs[place] if place < len(vector.vgprs) else None
-        kind = how if register in made or name.startswith("s_") else "bits"
+    for index in range(len(got)):
+        register = vector.vgprs[index] if index < len(vector.vgprs) else None
+        kind = how if register in result or name.startswith("s_") else "bits"
         if kind == "f64":
             assert destination is not None
             if register == destination.index + 1 or destination.width == 1:
                 continue
-            same = equal64(got[place : place + 2], want[place : place + 2])
+            same = equal64(got[index : index + 2], want[index : index + 2])
         else:
-            same = equal(kind, got[place], want[place])
+            same = equal(kind, got[index], want[index])
         if not same.all():
             return False
     return True
@@ -233,12 +233,12 @@ def agree(vector: Vector, got: Array, want: Array) -> bool:
 
 def test_frame_disassembles_as_documented() -> None:
     code = np.array(prologue() + epilogue(FIRST_RESULT + 8), np.uint32).tobytes()
-    texts, at = [], 0
-    while at < len(code):
-        instruction = decode(code, at, WAVE32)
-        assert instruction is not None, f"byte {at:#x}"
+    texts, index = [], 0
+    while index < len(code):
+        instruction = decode(code, index, WAVE32)
+        assert instruction is not None, f"byte {index:#x}"
         texts.append(instruction.text)
-        at += instruction.size_bytes
+        index += instruction.size_bytes
     assert texts[0] == "v_and_b32_e32 v250, 0x3ff, v0" and texts[-1] == "s_endpgm"
     assert f"global_load_b32 v161, v251, s[96:97] offset:{128}" in texts
     assert f"global_store_b128 v252, v[196:199], s[98:99] offset:{4 * 128}" in texts
@@ -263,7 +263,7 @@ def test_engine_and_model_agree_on_llvm_vectors(part: int, data_dir: Path, slow_
                 bad = [t for t in range(len(data)) if not agree(vector, got[t, here], wanted[t, here])]
             if bad:
                 a, b = got[bad[0], here], wanted[bad[0], here]
-                place, lane = np.argwhere(a != b)[0]
-                seen = f"{a[place, lane]:#010x} for {b[place, lane]:#010x}"
-                wrong.append(f"{vector.text}: trial {bad[0]}, result {place}, lane {lane}: {seen}")
+                location, lane = np.argwhere(a != b)[0]
+                seen = f"{a[location, lane]:#010x} for {b[location, lane]:#010x}"
+                wrong.append(f"{vector.text}: trial {bad[0]}, result {location}, lane {lane}: {seen}")
     assert not wrong, f"{len(wrong)} of {len(chosen)} differ:\n" + "\n".join(wrong[:30])

@@ -22,19 +22,29 @@ def check(driver: Any) -> None:
         driver.set_watchpoint(va + 4 * 70, 8)
         for _ in range(2):
             stage.run(program, halves(va), groups=(2, 3, 1))
-        found = driver.watchpoint_hits()
+        watchpoint_hits = driver.watchpoint_hits()
         assert np.array_equal(out[64:96], np.zeros(32))  # the second dimension stores to the same places
-        assert found == []
+        assert watchpoint_hits == []
         driver.set_watchpoint(va + 4 * 40, 8)
         stage.run(program, halves(va), groups=(2, 3, 1))
-        found = driver.watchpoint_hits()
-        assert {(each.group, each.lane, each.address, each.value) for each in found} == {
-            ((1, y, 0), lane, va + 4 * (32 + lane), 1 + lane) for y in range(3) for lane in (8, 9)
+        watchpoint_hits = driver.watchpoint_hits()
+        assert {
+            (watchpoint_hit.group, watchpoint_hit.lane, watchpoint_hit.address, watchpoint_hit.value)
+            for watchpoint_hit in watchpoint_hits
+        } == {((1, y, 0), lane, va + 4 * (32 + lane), 1 + lane) for y in range(3) for lane in (8, 9)}
+        assert {watchpoint_hit.instruction for watchpoint_hit in watchpoint_hits} == {
+            "global_store_b32 v1, v2, s[0:1]"
         }
-        assert {each.instruction for each in found} == {"global_store_b32 v1, v2, s[0:1]"}
-        assert {each.pc for each in found} == {16} and {each.wave for each in found} == {0}
-        assert all("DISPATCH_DIRECT" in each.dispatch and each.kernel for each in found)
-        assert "workgroup (1, 0, 0), wave 0, lane 8 stored 0x9" in " ".join(each.sentence for each in found)
+        assert {watchpoint_hit.pc for watchpoint_hit in watchpoint_hits} == {16} and {
+            watchpoint_hit.wave for watchpoint_hit in watchpoint_hits
+        } == {0}
+        assert all(
+            "DISPATCH_DIRECT" in watchpoint_hit.dispatch and watchpoint_hit.kernel
+            for watchpoint_hit in watchpoint_hits
+        )
+        assert "workgroup (1, 0, 0), wave 0, lane 8 stored 0x9" in " ".join(
+            watchpoint_hit.sentence for watchpoint_hit in watchpoint_hits
+        )
         driver.set_watchpoint(0, 0)
         stage.run(program, halves(va), groups=(2, 1, 1))
         assert driver.watchpoint_hits() == []

@@ -80,7 +80,7 @@ MODIFIERS = {
 
 
 def halves(given: str, tail: str) -> str:
-    return "".join(f"v_{name}_f16_e64 v{10 + at}, {given} {tail}\n" for at, name in enumerate(FUNCTIONS))
+    return "".join(f"v_{name}_f16_e64 v{10 + index}, {given} {tail}\n" for index, name in enumerate(FUNCTIONS))
 
 
 PROGRAMS = {
@@ -234,12 +234,12 @@ def source(name: str) -> str:
 
 
 def read() -> dict[str, bytes]:
-    found = {}
+    result = {}
     for line in FILE.read_text().splitlines():
         if line and not line.startswith("#"):
             name, words = line.split()
-            found[name] = bytes.fromhex(words)
-    return found
+            result[name] = bytes.fromhex(words)
+    return result
 
 
 def run(
@@ -248,13 +248,13 @@ def run(
     """(v10 to v17 as uint32 of each thread, findings). `inputs`: v1, v2, v3, 32-bit, a multiple of 32."""
     count = len(inputs[0])
     device = EngineDevice(level=level, perturb=perturb)
-    placed = [np.ascontiguousarray(each).view(np.uint32).copy() for each in inputs]
+    placed = [np.ascontiguousarray(item).view(np.uint32).copy() for item in inputs]
     placed += [np.zeros(count, np.uint32)] * (INPUTS - len(placed))
-    words = [device.place(each, f"in{at}") for at, each in enumerate(placed)]
+    words = [device.place(item, f"in{index}") for index, item in enumerate(placed)]
     assert count * 4 <= 4096
     wide = np.zeros((OUTPUTS - 3) * 1024, np.uint32)
     rest = [np.zeros(count, np.uint32) for _ in range(3)]
-    words += [device.place(each, f"out{at}") for at, each in enumerate((wide, *rest))]
+    words += [device.place(item, f"out{index}") for index, item in enumerate((wide, *rest))]
     findings = device.run(
         read()[name],
         groups=(count // 32, 1, 1),
@@ -268,11 +268,11 @@ def run(
 
 def assemble(text: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder) / "k.s", Path(folder) / "k.o"
-        given.write_text(text)
+        argument, result = Path(folder) / "k.s", Path(folder) / "k.o"
+        argument.write_text(text)
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
-        subprocess.run([*command, "-c", str(given), "-o", str(made)], check=True)
-        sections = read_elf(made.read_bytes(), "kernel").sections
+        subprocess.run([*command, "-c", str(argument), "-o", str(result)], check=True)
+        sections = read_elf(result.read_bytes(), "kernel").sections
     return next(section.code for section in sections if section.name == ".text")
 
 

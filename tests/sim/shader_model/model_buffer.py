@@ -38,7 +38,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
         inner = wave.v[moved][active].astype(I64) if has_offset else np.zeros(len(active), I64)
         inner = inner + constant
         select = descriptor >> 124 & 3
-        at = U64(base) + (scalar(wave) + index * stride + inner).astype(U64)
+        position = U64(base) + (scalar(wave) + index * stride + inner).astype(U64)
         out = np.zeros((len(active), kind.size), U8) if load else get_stored(wave, data.index, kind, active)
         step_bytes = min(kind.size, 4)
         for first in range(0, kind.size, step_bytes):
@@ -49,7 +49,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
                 inside = end + scalar(wave) <= records
             else:
                 inside = index < records if select != 2 else np.full(len(active), records != 0)
-            where = at[inside] + U64(first)
+            where = position[inside] + U64(first)
             if load:
                 out[inside, first : first + step_bytes] = wave.group.memory.load(where, step_bytes)
             else:

@@ -64,10 +64,10 @@ class Program:
         self.steps: dict[int, tuple[Step, int]] = {}
 
     def at(self, pc: int) -> tuple[Step, int]:
-        found = self.steps.get(pc)
-        if found is None:
-            found = self.steps[pc] = self._bind(pc)
-        return found
+        result = self.steps.get(pc)
+        if result is None:
+            result = self.steps[pc] = self._bind(pc)
+        return result
 
     def _bind(self, pc: int) -> tuple[Step, int]:
         if not 0 <= pc < len(self.code):
@@ -209,9 +209,9 @@ class ModelDevice:
         while True:
             step, following = program.at(pc)
             if self.trace is not None:
-                found = decode(program.code, pc, program.target)
-                assert found is not None
-                self.trace(pc, found, wave)
+                text = decode(program.code, pc, program.target)
+                assert text is not None
+                self.trace(pc, text, wave)
             try:
                 result = step(wave)
             except (IndexError, NotImplementedError, OverflowError) as error:

@@ -129,13 +129,13 @@ def _place(instruction: Instruction, address_at: int) -> Place:
 
 
 def _bind_load(instruction: Instruction, kind: Transfer) -> Step:
-    place = _place(instruction, 1)
+    location = _place(instruction, 1)
     register = instruction.operands[0].index
 
     def step(wave: Wave) -> None:
         active = active_lanes(wave)
         if len(active):
-            put_loaded(wave, register, place.load(wave, active, kind.size), kind, active)
+            put_loaded(wave, register, location.load(wave, active, kind.size), kind, active)
 
     return step
 
@@ -143,14 +143,14 @@ def _bind_load(instruction: Instruction, kind: Transfer) -> Step:
 def _bind_load_turned(instruction: Instruction) -> Step:
     """Eight lanes exchange their 8x8 elements: element j of lane 8g + i is lane 8g + j's element i. In wave64
     lanes 0 to 31 load, and lane 32 + l takes the upper half of lane l's result. EXEC is all ones or none."""
-    place = _place(instruction, 1)
+    location = _place(instruction, 1)
     register = instruction.operands[0].index
     size = 16 if instruction.mnemonic.endswith("b128") else 8
 
     def step(wave: Wave) -> None:
         if not wave.lanes.any():
             return
-        loaded = place.load(wave, np.arange(32), size)
+        loaded = location.load(wave, np.arange(32), size)
         elements = loaded.view(np.uint16 if size == 16 else np.uint8).reshape(4, 8, 8)
         turned = np.ascontiguousarray(elements.transpose(0, 2, 1)).reshape(32, 8).view(U32)
         if wave.width == 64:
@@ -163,39 +163,39 @@ def _bind_load_turned(instruction: Instruction) -> Step:
 
 
 def _bind_store(instruction: Instruction, kind: Transfer) -> Step:
-    place = _place(instruction, 0)
+    location = _place(instruction, 0)
     register = instruction.operands[1].index
 
     def step(wave: Wave) -> None:
         active = active_lanes(wave)
         if len(active):
-            place.store(wave, active, get_stored(wave, register, kind, active))
+            location.store(wave, active, get_stored(wave, register, kind, active))
 
     return step
 
 
 def _bind_atomic(instruction: Instruction, name: str) -> Step | None:
     """Lane by lane, the lowest first."""
-    found = atomic_of(name)
-    if found is None:
+    atomic = atomic_of(name)
+    if atomic is None:
         return None
-    kind, bits = found
+    kind, bits = atomic
     hint = instruction.modifier("th")
     returns = hint is not None and bool(int(hint.value) & 1)  # type: ignore[arg-type]
     operands = instruction.operands
-    place = _place(instruction, 1 if returns else 0)
+    location = _place(instruction, 1 if returns else 0)
     data = operands[2 if returns else 1].index
     size = bits // 8
 
     def step(wave: Wave) -> None:
         for lane in active_lanes(wave):
             one = np.array([lane])
-            old = number_of(place.load(wave, one, size))
+            old = number_of(location.load(wave, one, size))
             values = [lane_value(wave, data, lane, bits)]
             if kind.startswith("cmpswap"):
                 values.append(lane_value(wave, data + bits // 32, lane, bits))
             new = apply(kind, old, values, bits)
-            place.store(wave, one, np.frombuffer(new.to_bytes(size, "little"), U8)[None, :])
+            location.store(wave, one, np.frombuffer(new.to_bytes(size, "little"), U8)[None, :])
             if returns:
                 put_lane(wave, operands[0].index, lane, old, bits)
 

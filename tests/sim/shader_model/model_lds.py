@@ -28,11 +28,11 @@ U8, U32, I64 = np.uint8, np.uint32, np.int64
 def lds_access(wave: Wave, addresses: Array, size: int, data: Array | None) -> Array:
     """Beyond the end a dword reads 0, a store is dropped (manual 3.3.5.1); here by byte."""
     lds = wave.group.lds
-    at = addresses[:, None] + np.arange(size)
-    inside = at < len(lds)
+    offset = addresses[:, None] + np.arange(size)
+    inside = offset < len(lds)
     if data is None:
-        return np.where(inside, lds[np.minimum(at, max(len(lds) - 1, 0))] if len(lds) else 0, 0).astype(U8)
-    lds[at[inside]] = data[inside]
+        return np.where(inside, lds[np.minimum(offset, max(len(lds) - 1, 0))] if len(lds) else 0, 0).astype(U8)
+    lds[offset[inside]] = data[inside]
     return data
 
 
@@ -56,8 +56,8 @@ def bind(instruction: Instruction, width: int) -> Step | None:
 
         def load(wave: Wave) -> None:
             active = active_lanes(wave)
-            at = wave.v[address][active].astype(I64) + offset
-            put_loaded(wave, to, lds_access(wave, at, kind.size, None), kind, active)
+            position = wave.v[address][active].astype(I64) + offset
+            put_loaded(wave, to, lds_access(wave, position, kind.size, None), kind, active)
 
         return load
     if name.startswith("store_") and name[6:] in STORES:
@@ -66,12 +66,12 @@ def bind(instruction: Instruction, width: int) -> Step | None:
 
         def store(wave: Wave) -> None:
             active = active_lanes(wave)
-            at = wave.v[address][active].astype(I64) + offset
-            lds_access(wave, at, kind.size, get_stored(wave, data, kind, active))
+            position = wave.v[address][active].astype(I64) + offset
+            lds_access(wave, position, kind.size, get_stored(wave, data, kind, active))
 
         return store
-    found = atomic_of(name)
-    return None if found is None else _bind_lds_atomic(instruction, *found, "_rtn" in name, offset)
+    atomic = atomic_of(name)
+    return None if atomic is None else _bind_lds_atomic(instruction, *atomic, "_rtn" in name, offset)
 
 
 def _bind_lds_atomic(instruction: Instruction, kind: str, bits: int, returns: bool, offset: int) -> Step:
@@ -82,10 +82,10 @@ def _bind_lds_atomic(instruction: Instruction, kind: str, bits: int, returns: bo
 
     def step(wave: Wave) -> None:
         for lane in active_lanes(wave):
-            at = np.array([int(wave.v[address][lane]) + offset], I64)
-            old = number_of(lds_access(wave, at, size, None))
+            position = np.array([int(wave.v[address][lane]) + offset], I64)
+            old = number_of(lds_access(wave, position, size, None))
             new = apply(kind, old, [lane_value(wave, register, lane, bits) for register in data], bits)
-            lds_access(wave, at, size, np.frombuffer(new.to_bytes(size, "little"), U8)[None, :])
+            lds_access(wave, position, size, np.frombuffer(new.to_bytes(size, "little"), U8)[None, :])
             if returns:
                 put_lane(wave, to, lane, old, bits)
 

@@ -41,17 +41,17 @@ class Memory:
         return low
 
     def find(self, va: int, size: int, access: AccessKind) -> Range:
-        place = bisect.bisect_right(self.lows, va) - 1
-        if place < 0 or va + size > self.ranges[place].high:
+        location = bisect.bisect_right(self.lows, va) - 1
+        if location < 0 or va + size > self.ranges[location].high:
             raise Fault(va, access, "not present")
-        found = self.ranges[place]
-        if access is AccessKind.WRITE and not found.write:
+        result = self.ranges[location]
+        if access is AccessKind.WRITE and not result.write:
             raise Fault(va, access, "read only")
-        return found
+        return result
 
     def read(self, va: int, size: int) -> bytes:
-        found = self.find(va, size, AccessKind.READ)
-        return found.data[va - found.low : va - found.low + size].tobytes()
+        result = self.find(va, size, AccessKind.READ)
+        return result.data[va - result.low : va - result.low + size].tobytes()
 
     def _by_range(self, addresses: Array, size: int, access: AccessKind) -> list[tuple[Range, Array]]:
         if not len(addresses):
@@ -60,28 +60,28 @@ class Memory:
         inside = (addresses >= U64(first.low)) & (addresses + U64(size) <= U64(first.high))
         if inside.all():
             return [(first, np.arange(len(addresses)))]
-        found: dict[int, list[int]] = {}
+        result: dict[int, list[int]] = {}
         by_low: dict[int, Range] = {}
         for lane, address in enumerate(addresses):
-            place = self.find(int(address), size, access)
-            by_low[place.low] = place
-            found.setdefault(place.low, []).append(lane)
-        return [(by_low[low], np.array(lanes)) for low, lanes in found.items()]
+            location = self.find(int(address), size, access)
+            by_low[location.low] = location
+            result.setdefault(location.low, []).append(lane)
+        return [(by_low[low], np.array(lanes)) for low, lanes in result.items()]
 
     def load(self, addresses: Array, size: int) -> Array:
         """uint64 [n] to uint8 [n, size]. Raises Fault, for the first lane that is outside."""
         out = np.empty((len(addresses), size), U8)
-        for place, lanes in self._by_range(addresses, size, AccessKind.READ):
-            at = (addresses[lanes] - U64(place.low)).astype(I64)
-            out[lanes] = place.data[at[:, None] + np.arange(size)]
+        for location, lanes in self._by_range(addresses, size, AccessKind.READ):
+            offset = (addresses[lanes] - U64(location.low)).astype(I64)
+            out[lanes] = location.data[offset[:, None] + np.arange(size)]
         return out
 
     def store(self, addresses: Array, data: Array) -> None:
         """uint8 [n, size]; of lanes that overlap the highest wins."""
         size = data.shape[1]
-        for place, lanes in self._by_range(addresses, size, AccessKind.WRITE):
-            at = (addresses[lanes] - U64(place.low)).astype(I64)
-            place.data[at[:, None] + np.arange(size)] = data[lanes]
+        for location, lanes in self._by_range(addresses, size, AccessKind.WRITE):
+            offset = (addresses[lanes] - U64(location.low)).astype(I64)
+            location.data[offset[:, None] + np.arange(size)] = data[lanes]
 
 
 def words_of(data: Array) -> Array:

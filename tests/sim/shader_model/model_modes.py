@@ -158,11 +158,11 @@ def under(
     if name == "v_div_fixup_f16":  # where the steps before overflowed, as the mode rounds: captured
         ordinary = np.isfinite(values[1]) & np.isfinite(values[2]) & (values[1] != 0)
         near = limited(mode, result, near, ordinary)
-    made = compute(name, result, rounding_of(mode, result), near, values)
-    made = flush_denormal_results(mode, name, result, np.asarray(made, _FORMATS[result][0]), values)
+    output = compute(name, result, rounding_of(mode, result), near, values)
+    output = flush_denormal_results(mode, name, result, np.asarray(output, _FORMATS[result][0]), values)
     sources = [value for value, kind in zip(values, kinds, strict=True) if kind in _FORMATS]
-    given = np.any([np.isinf(value) for value in sources], axis=0) if sources else False
-    return np.where(saturates(mode) & (result == "f16") & ~given, _largest_for_infinity(made), made)
+    argument = np.any([np.isinf(value) for value in sources], axis=0) if sources else False
+    return np.where(saturates(mode) & (result == "f16") & ~argument, _largest_for_infinity(output), output)
 
 
 def _largest_for_infinity(value: Array) -> Array:
@@ -170,20 +170,20 @@ def _largest_for_infinity(value: Array) -> Array:
     return np.where(np.isinf(value), np.copysign(largest, value), value).astype(value.dtype)
 
 
-def flush_denormal_results(mode: int, name: str, kind: str, made: Array, values: Sequence[Array]) -> Array:
+def flush_denormal_results(mode: int, name: str, kind: str, array: Array, values: Sequence[Array]) -> Array:
     """Zeros where results are flushed and the exact one, rounded with any exponent, is below the normal range,
     though it was rounded up into it (captured)."""
     exact = EXACT.get(operation(name))
     if exact is None or not flushes(mode, kind, result=True):
-        return made
-    least = np.finfo(made.dtype).tiny
-    out = made.copy()
-    for lane in np.flatnonzero(np.abs(made) == least):
+        return array
+    tiny = np.finfo(array.dtype).tiny
+    out = array.copy()
+    for lane in np.flatnonzero(np.abs(array) == tiny):
         terms = [(Fraction(value[lane].item()), bool(np.signbit(value[lane]))) for value in values]
         number = sum((number for number, _ in exact(*terms)), Fraction(0))
         scaled = rounded(number * 2**12, kind, rounding_of(mode, kind))
-        if abs(scaled) < float(least) * 2.0**12:
-            out[lane] = np.copysign(0, made[lane])
+        if abs(scaled) < float(tiny) * 2.0**12:
+            out[lane] = np.copysign(0, array[lane])
     return out
 
 
@@ -224,8 +224,8 @@ def _packed_fmac(mode: int, values: Sequence[Array]) -> Array:
     out = np.zeros(len(values[0]), np.uint32)
     for shift in (0, 16):
         halves = [(value >> np.uint32(shift)).astype(np.uint16).view(np.float16) for value in values]
-        made = under(mode, "v_fmac_f16", "f16", ("f16",) * 3, floats.fma16, halves)
-        bits = flush_result(mode, "f16", np.asarray(made, np.float16).view(np.uint16))
+        result = under(mode, "v_fmac_f16", "f16", ("f16",) * 3, floats.fma16, halves)
+        bits = flush_result(mode, "f16", np.asarray(result, np.float16).view(np.uint16))
         out |= bits.astype(np.uint32) << np.uint32(shift)
     return out
 

@@ -121,9 +121,9 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
     if "DPP" in instruction.encoding:
         moved = dpp_reader(instruction, operands[0].index, width)
     reads = []
-    for place, operand in enumerate(operands):
-        if is_half[place]:
-            read = vector_reader(operand, 16, width, is_float=True, high=pick[place])
+    for location, operand in enumerate(operands):
+        if is_half[location]:
+            read = vector_reader(operand, 16, width, is_float=True, high=pick[location])
         else:
             read = vector_reader(operand, 32, width, is_float=True)
         reads.append(read)
@@ -134,17 +134,17 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
     def step(wave: Wave) -> None:
         where = None
         sources = []
-        for place, read in enumerate(reads):
-            if place == 0 and moved is not None:
+        for location, read in enumerate(reads):
+            if location == 0 and moved is not None:
                 value, where = moved(wave)
                 value = (value >> U32(16 * pick[0])).astype(U16) if is_half[0] else value
             else:
                 value = read(wave)
-            kind = "f16" if is_half[place] else "f32"
-            number = modes.flushed_sources(wave.mode, (kind,), (value.view(F16 if is_half[place] else F32),))[0]
+            kind = "f16" if is_half[location] else "f32"
+            number = modes.flushed_sources(wave.mode, (kind,), (value.view(F16 if is_half[location] else F32),))[0]
             number = number.astype(F32)
-            number = np.abs(number) if operands[place].absolute else number
-            sources.append(-number if operands[place].negate else number)
+            number = np.abs(number) if operands[location].absolute else number
+            sources.append(-number if operands[location].negate else number)
         if name == "v_fma_mix_f32":
             total = _first_nan(floats.fma32(*sources), sources)
             total = modes.compute("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
@@ -243,9 +243,9 @@ def _bind_dot2(instruction: Instruction, width: int) -> Step:
         addend = addend & U32(0x7FFFFFFF) if neg_high[2] else addend
         addend = addend ^ U32(0x80000000) if neg_low[2] else addend
         factors = []
-        for place, value in enumerate((first, b(wave))):
+        for location, value in enumerate((first, b(wave))):
             halves = [
-                (value >> U32(16 * select[place])).astype(U16) ^ U16(0x8000 * negate[place])
+                (value >> U32(16 * select[location])).astype(U16) ^ U16(0x8000 * negate[location])
                 for select, negate in ((low, neg_low), (high, neg_high))
             ]
             factors.append(np.stack(halves, axis=-1))

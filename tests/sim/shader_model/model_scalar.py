@@ -266,12 +266,12 @@ def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
     def step(wave: Wave) -> None:
         sources = [read(wave) for read in readers]
         if name == "s_cvt_pk_rtz_f16_f32" and wave.mode & 0xFF != 0xF0:
-            given = [f32(a) for a in sources]
-            made = modes.under(wave.mode, "v" + name[1:], "u32", ("f32", "f32"), _packed_toward_zero, given)
-            write(wave, int(made[0]))
+            f32s = [f32(a) for a in sources]
+            under = modes.under(wave.mode, "v" + name[1:], "u32", ("f32", "f32"), _packed_toward_zero, f32s)
+            write(wave, int(under[0]))
             return
-        if wave.mode & 0xFF != 0xF0 and (found := _in_mode(wave.mode, name, function, sources)) is not None:
-            write(wave, found)
+        if wave.mode & 0xFF != 0xF0 and (rounded := _in_mode(wave.mode, name, function, sources)) is not None:
+            write(wave, rounded)
             return
         result = function(*sources, wave.scc) if uses_scc else function(*sources)
         if isinstance(result, tuple):
@@ -308,27 +308,27 @@ def _in_mode(mode: int, name: str, function: Callable[..., Any], sources: list[i
     kinds = _float_kinds(name)
     if kinds is None:
         return None
-    result, given = kinds
+    result, argument = kinds
     mode = modes.of_instruction(mode, name)
     sources = [a >> 16 if name == "s_cvt_hi_f32_f16" else a for a in sources]
     name = name.replace("_hi", "")
     arrays: list[np.ndarray] = [
         np.array([signed(a)]) if kind == "i32" else np.array([a & M32]) if kind == "u32"
         else f32(a) if kind == "f32" else f16(a)
-        for kind, a in zip(given, sources, strict=True)
+        for kind, a in zip(argument, sources, strict=True)
     ]  # fmt: skip
-    arrays = modes.flushed_sources(mode, given, arrays)
+    arrays = modes.flushed_sources(mode, argument, arrays)
     bits = [
         int(a[0]) & M32 if a.dtype.kind == "i" else bits32(a) if a.dtype == np.float32 else bits16(a)
         for a in arrays
     ]
     near = int((ONE["s_cvt_f32_f16"] if name == "s_cvt_f32_f16" else function)(*bits))
-    made = modes.compute(
+    flushed = modes.compute(
         name, result, modes.rounding_of(mode, result), (f32 if result == "f32" else f16)(near), arrays
     )
-    made = modes.flush_denormal_results(mode, name, result, made, arrays)
+    flushed = modes.flush_denormal_results(mode, name, result, flushed, arrays)
     unsigned = np.uint32 if result == "f32" else np.uint16
-    return int(modes.flush_result(mode, result, np.ascontiguousarray(made).view(unsigned))[0])
+    return int(modes.flush_result(mode, result, np.ascontiguousarray(flushed).view(unsigned))[0])
 
 
 def _bind_compare(function: Callable[[int, int], Any], instruction: Instruction) -> Callable[[Wave], None]:
@@ -398,8 +398,8 @@ def _bind_relative(instruction: Instruction) -> Callable[[Wave], None]:
         first, write = register_code(source), scalar_writer(to)
 
         def load(wave: Wave) -> None:
-            at = first + wave.s[M0]
-            write(wave, sum(wave.s[at + i] << 32 * i for i in range(to.width)))
+            index = first + wave.s[M0]
+            write(wave, sum(wave.s[index + i] << 32 * i for i in range(to.width)))
 
         return load
     first, read = register_code(to), scalar_reader(source)

@@ -60,10 +60,10 @@ class Sources:
             picks = (*picks[:2], picks[3], picks[3])
         self.readers = []
         self.dpp = None
-        for place, (operand, kind) in enumerate(zip(operands, types, strict=True)):
+        for location, (operand, kind) in enumerate(zip(operands, types, strict=True)):
             bits = int(kind[1:])
-            high = picks[place] if bits == 16 else 0
-            if place == 0 and instruction.encoding.endswith(("_DPP16", "_DPP8")):
+            high = picks[location] if bits == 16 else 0
+            if location == 0 and instruction.encoding.endswith(("_DPP16", "_DPP8")):
                 index = operand.index & 127 if "Invalid register" in operand.text else operand.index
                 high = 1 if "Invalid register" in operand.text else high
                 self.dpp = dpp_reader(instruction, index, width)
@@ -102,12 +102,12 @@ def finish(result: Array, kind: str, clamp: bool, omod: int, mode: int = 0) -> A
     if kind[0] == "f":
         value = np.asarray(result, dtype)
         if omod:
-            least = np.finfo(dtype).tiny
+            tiny = np.finfo(dtype).tiny
             scaled = value * dtype({2: 2.0, 4: 4.0, -2: 0.5}[omod])
             scaled = modes.limited(mode, kind, scaled, np.isfinite(value))
             if omod < 0:  # by the exponent, before the product would be rounded
-                scaled = np.where(np.abs(value) < 2 * least, np.copysign(dtype(0), value), scaled)
-            value = np.where(np.abs(value) < least, dtype(0), scaled).astype(dtype)  # captured: +0 of any sign
+                scaled = np.where(np.abs(value) < 2 * tiny, np.copysign(dtype(0), value), scaled)
+            value = np.where(np.abs(value) < tiny, dtype(0), scaled).astype(dtype)  # captured: +0 of any sign
         if clamp:
             value = np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))).astype(dtype) + dtype(
                 0
@@ -203,8 +203,8 @@ def _bind_compare(instruction: Instruction, row: Row, width: int, *, to_exec: bo
 
     def step(wave: Wave) -> None:
         values, where = sources.read(wave)
-        found = modes.under(wave.mode, name, "mask", row.sources, function, values)
-        result = np.asarray(found).astype(bool)
+        under = modes.under(wave.mode, name, "mask", row.sources, function, values)
+        result = np.asarray(under).astype(bool)
         bits = bits_of(result & (wave.lanes if where is None else where))
         if to_exec:
             wave.set_exec(bits | (wave.s[127] << 32 if width == 32 else 0))
@@ -390,9 +390,9 @@ def _bind_pair_from_fp8(instruction: Instruction, width: int) -> Step:
 
     def step(wave: Wave) -> None:
         (value,), where = sources.read(wave)
-        for at in range(2):
-            number = floats.small_to_f32(value >> np.uint16(8 * at), exponent_bits)
-            wave.write_v(register + at, number.view(U32), where)
+        for index in range(2):
+            number = floats.small_to_f32(value >> np.uint16(8 * index), exponent_bits)
+            wave.write_v(register + index, number.view(U32), where)
 
     return step
 

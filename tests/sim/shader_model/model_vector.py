@@ -109,12 +109,12 @@ def permute_bytes(first: Array, second: Array, selector: Array) -> Array:
     """V_PERM_B32: bytes 0 to 3 are `second`'s, 4 to 7 `first`'s, 8 to 11 signs, 12 zero, above that ones."""
     pair = first.astype(U64) << U64(32) | second.astype(U64)
     out = np.zeros(len(pair), U32)
-    for place in range(4):
-        select = (selector >> U32(8 * place) & U32(0xFF)).astype(I64)
+    for index in range(4):
+        select = (selector >> U32(8 * index) & U32(0xFF)).astype(I64)
         byte = pair >> (np.minimum(select, 7) * 8).astype(U64) & U64(0xFF)
         sign = np.where(pair >> (np.clip(select - 8, 0, 3) * 16 + 15).astype(U64) & U64(1), 0xFF, 0)
         chosen = np.where(select < 8, byte, np.where(select < 12, sign, np.where(select == 12, 0, 0xFF)))
-        out |= chosen.astype(U32) << U32(8 * place)
+        out |= chosen.astype(U32) << U32(8 * index)
     return out
 
 
@@ -248,7 +248,7 @@ def dot2(a0: Array, b0: Array, a1: Array, b1: Array, c: Array) -> Array:
 
 
 def div_fixup(kind: type) -> Callable[..., Array]:
-    bits, fraction, top, least = {
+    bits, fraction, top, minimum = {
         F16: (np.uint16, 10, 0x1F, -100), F32: (U32, 23, 0xFF, -150), F64: (U64, 52, 0x7FF, -1075)
     }[kind]  # fmt: skip
     sign_bit = bits(1 << 8 * np.dtype(bits).itemsize - 1)
@@ -263,7 +263,7 @@ def div_fixup(kind: type) -> Callable[..., Array]:
         signed = np.where(sign, kind(-1), kind(1))
         # The macro's steps leave a NaN where a quotient overflows; the manual does not say so, but division must.
         out = np.copysign(np.where(np.isnan(quotient), infinity, np.abs(quotient)), signed)
-        out = np.where(exponent_n - exponent_d < least, signed * kind(0), out)
+        out = np.where(exponent_n - exponent_d < minimum, signed * kind(0), out)
         out = np.where(np.isinf(denominator) | (numerator == 0), signed * kind(0), out)
         out = np.where((denominator == 0) | np.isinf(numerator), signed * infinity, out)
         invalid = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
@@ -537,10 +537,10 @@ def _denormal(v: Array, kind: type) -> Array:
 
 
 def classify(kind: type) -> Callable[[Array, Array], Array]:
-    def function(value: Array, wanted: Array) -> Array:
+    def function(value: Array, array: Array) -> Array:
         out = np.zeros(len(value), bool)
         for bit, test in CLASSES:
-            out |= test(value, kind) & (wanted >> wanted.dtype.type(bit) & wanted.dtype.type(1)).astype(bool)
+            out |= test(value, kind) & (array >> array.dtype.type(bit) & array.dtype.type(1)).astype(bool)
         return out
 
     return function

@@ -107,10 +107,10 @@ def bind(instruction: Instruction, width: int) -> Step:
     def in_steps(wave: Wave) -> Array:
         """uint32 [16, 16]: four products a step; a wave of 32 takes each lane group's upper registers last."""
         factors = []
-        for place, operand in enumerate((a, b)):
+        for location, operand in enumerate((a, b)):
             bits = _matrix(wave, operand, 16, lambda x: x.astype(U16), groups)
-            bits[:, 0::2] ^= U16(0x8000 * neg_low[place])
-            bits[:, 1::2] ^= U16(0x8000 * neg_high[place])
+            bits[:, 0::2] ^= U16(0x8000 * neg_low[location])
+            bits[:, 1::2] ^= U16(0x8000 * neg_high[location])
             factors.append(bits)
         total = raw_c(wave)
         for start in (0, 8, 4, 12) if width == 32 else (0, 4, 8, 12):

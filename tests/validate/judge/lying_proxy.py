@@ -136,8 +136,8 @@ def _scaled(body: Body, answer: Body, proxy: Proxy) -> Body | None:
     tops = []
     for top in logprobs["top_logprobs"]:
         scaled = {name: value / 1.5 for name, value in top.items()}
-        whole = math.log(sum(math.exp(value) for value in scaled.values()) + 0.2)
-        tops.append({name: value - whole for name, value in scaled.items()})
+        log = math.log(sum(math.exp(value) for value in scaled.values()) + 0.2)
+        tops.append({name: value - log for name, value in scaled.items()})
     logprobs["top_logprobs"] = tops
     return answer
 

@@ -53,12 +53,12 @@ def _assert_found(engine: Serving, lie: Lie) -> None:
         judgement = judged(url)
         assert proxy.lies > 0
         assert judgement.findings[0].kind == lie.kind, [finding.kind for finding in judgement.findings]
-        again = judgement.reproducers[0]
-        if again is None:
+        reproducer = judgement.reproducers[0]
+        if reproducer is None:
             return  # a distribution is not one request's
-        assert again.attempts > 0
-        assert again.got != again.expected or lie.kind in ("log-probabilities", "tokenizer", "sampler")
-        assert _send(again.curl(url)) is not None
+        assert reproducer.attempts > 0
+        assert reproducer.got != reproducer.expected or lie.kind in ("log-probabilities", "tokenizer", "sampler")
+        assert _send(reproducer.curl(url)) is not None
 
 
 def _send(lines: str) -> dict[str, object]:

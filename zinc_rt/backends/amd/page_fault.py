@@ -118,19 +118,19 @@ class FaultFinder:
         """Return the latest fault of that queue in that page, else of another queue of the backend, and its
         queue.
         """
-        here = [
+        queue_findings = [
             queue_finding
             for queue_finding in self._instrument.queue_findings(FAULTED, self._before)
             if queue_finding.finding.fault is not None
             and queue_finding.finding.fault.va // PAGE_BYTES == page_va // PAGE_BYTES
         ]
         ours = self._queue_ids()
-        here = [item for item in here if item.queue_id == queue_id] or [
-            item for item in here if item.queue_id in ours
+        queue_findings = [item for item in queue_findings if item.queue_id == queue_id] or [
+            item for item in queue_findings if item.queue_id in ours
         ]
-        if not here:
+        if not queue_findings:
             return None
-        return self._locate_dispatch(here[-1]), here[-1].finding.node
+        return self._locate_dispatch(queue_findings[-1]), queue_findings[-1].finding.node
 
     def _locate_dispatch(self, found: QueueFinding) -> SimulatedFault:
         """Add the dispatch and the kernel if the packet is in one of our executables."""

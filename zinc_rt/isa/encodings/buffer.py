@@ -32,12 +32,12 @@ _FORMATS = """
 """.split()  # noqa: SIM905
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     row = rows("memory", "VBUFFER", target.generation).get(word >> 14 & 0xFF)
-    if row is None or at + 12 > len(code):
+    if row is None or index + 12 > len(code):
         return None
-    middle = int.from_bytes(code[at + 4 : at + 8], "little")
-    high = int.from_bytes(code[at + 8 : at + 12], "little")
+    middle = int.from_bytes(code[index + 4 : index + 8], "little")
+    high = int.from_bytes(code[index + 8 : index + 12], "little")
     tfe = word >> 22 & 1
     typed = "typed" in row.flags
     resource, soffset = scalar(middle >> 9 & 0x1FF, 4), scalar(word & 0x7F, 1)

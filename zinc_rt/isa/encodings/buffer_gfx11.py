@@ -13,13 +13,13 @@ from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     typed = word >> 26 == 0x3A
     encoding, opcode = ("MTBUF", word >> 15 & 15) if typed else ("MUBUF", word >> 18 & 0xFF)
     row = rows("memory", encoding, target.generation).get(opcode)
-    if row is None or at + 8 > len(code):
+    if row is None or index + 8 > len(code):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     words: tuple[int, ...] = (word, high)
     if not row.operands:  # buffer_gl0_inv and the like
         if word & 0x6000 or high & 7 << 21:
@@ -27,9 +27,9 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         return Instruction(row, (), (), words)
     literal, code_of_offset = 0, high >> 24
     if code_of_offset == LITERAL:
-        if at + 12 > len(code):
+        if index + 12 > len(code):
             return None
-        literal = int.from_bytes(code[at + 8 : at + 12], "little")
+        literal = int.from_bytes(code[index + 8 : index + 12], "little")
         words = (word, high, literal)
     resource = scalar((high >> 16 & 0x1F) << 2, 4)
     soffset = decoder("s32", target)(code_of_offset, literal)

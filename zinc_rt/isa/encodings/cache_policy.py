@@ -20,14 +20,14 @@ NON_VOLATILE = Modifier("nv", "nv", 1)
 @cache
 def policy(kind: str, hint: int, scope: int, non_volatile: int = 0) -> tuple[Modifier, ...]:
     """Return the modifiers for `th`, `scope` and `nv` of a load, a store or an atomic."""
-    found = []
+    result = []
     if hint:
-        found.append(Modifier("th", f"th:{_hint(kind, hint, scope)}", hint))
+        result.append(Modifier("th", f"th:{_hint(kind, hint, scope)}", hint))
     if scope:
-        found.append(Modifier("scope", f"scope:{_SCOPES[scope]}", scope))
+        result.append(Modifier("scope", f"scope:{_SCOPES[scope]}", scope))
     if non_volatile:
-        found.append(NON_VOLATILE)
-    return tuple(found)
+        result.append(NON_VOLATILE)
+    return tuple(result)
 
 
 def _hint(kind: str, hint: int, scope: int) -> str:

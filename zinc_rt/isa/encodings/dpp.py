@@ -64,21 +64,21 @@ def read_tail(
     fields: tuple[int, ...],
     literal_fields: frozenset[int],
     code: bytes,
-    at: int,
+    index: int,
 ) -> Tail | None:
-    """Decode the tail of the instruction at byte `at`. Return None if it is truncated or has DPP unsupported by
+    """Decode the tail of the instruction at byte `index`. Return None if it is truncated or has DPP unsupported by
     its row."""
     modifiers: tuple[Modifier, ...] = ()
     kind, literal = "", 0
     if fields[1] in CODES:
-        if "dpp" not in row.flags or at + 12 > len(code):
+        if "dpp" not in row.flags or index + 12 > len(code):
             return None
-        extra = int.from_bytes(code[at + 8 : at + 12], "little")
+        extra = int.from_bytes(code[index + 8 : index + 12], "little")
         kind, modifiers = kind_and_modifiers(fields[1], extra)
         words, fields = (*words, extra), (fields[0], extra & 0xFF, *fields[2:])
         literal_fields -= {1}
     if LITERAL in fields and any(fields[field] == LITERAL for field in literal_fields):
-        end = at + 4 * len(words) + 4
+        end = index + 4 * len(words) + 4
         if end > len(code):
             return None
         literal = int.from_bytes(code[end - 4 : end], "little")
@@ -90,23 +90,23 @@ def read_tail(
 def modifiers16(word: int) -> tuple[Modifier, ...]:
     """Return the modifiers of the DPP16 dword."""
     rows, banks = word >> 28, word >> 24 & 15
-    found = [
+    result = [
         control(word >> 8 & 0x1FF),
         Modifier("row_mask", f"row_mask:{rows:#x}", rows),
         Modifier("bank_mask", f"bank_mask:{banks:#x}", banks),
     ]
     if word >> 19 & 1:
-        found.append(Modifier("bound_ctrl", "bound_ctrl:1", 1))
+        result.append(Modifier("bound_ctrl", "bound_ctrl:1", 1))
     if word >> 18 & 1:
-        found.append(Modifier("fi", "fi:1", 1))
-    return tuple(found)
+        result.append(Modifier("fi", "fi:1", 1))
+    return tuple(result)
 
 
 @lru_cache(maxsize=4096)
 def modifiers8(word: int, fetch_inactive: bool) -> tuple[Modifier, ...]:
     """Return the modifiers of the DPP8 dword."""
     lanes = tuple(word >> 8 + 3 * i & 7 for i in range(8))
-    found = [Modifier("dpp8", f"dpp8:[{','.join(map(str, lanes))}]", lanes)]
+    result = [Modifier("dpp8", f"dpp8:[{','.join(map(str, lanes))}]", lanes)]
     if fetch_inactive:
-        found.append(Modifier("fi", "fi:1", 1))
-    return tuple(found)
+        result.append(Modifier("fi", "fi:1", 1))
+    return tuple(result)

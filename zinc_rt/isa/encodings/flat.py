@@ -19,15 +19,15 @@ _NULL = 124
 _SEGMENTS = {0xEC: "FLAT", 0xED: "SCRATCH", 0xEE: "GLOBAL"}
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     segment = _SEGMENTS.get(word >> 24)
-    if segment is None or at + 12 > len(code):
+    if segment is None or index + 12 > len(code):
         return None
     row = rows("memory", segment, target.generation).get(word >> 14 & 0xFF)
     if row is None:
         return None
-    middle = int.from_bytes(code[at + 4 : at + 8], "little")
-    high = int.from_bytes(code[at + 8 : at + 12], "little")
+    middle = int.from_bytes(code[index + 4 : index + 8], "little")
+    high = int.from_bytes(code[index + 8 : index + 12], "little")
     words = (word, middle, high)
     hint, scope = middle >> 20 & 7, middle >> 18 & 3
     kind = row.flags[0]
@@ -60,19 +60,19 @@ def flat_operands(
     address = _scalar_address(row, saddr)
     if address is None:
         return None
-    found: dict[str, Operand] = {}
+    result: dict[str, Operand] = {}
     for operand in row.operands:
         widths = operand[1:].split("/")
         width = int(widths[target.wave == 64 and len(widths) > 1])
-        found[operand[0]] = data(loaded if operand[0] == "d" else stored, width, row.data_half)
-    operands = [found["d"]] if "d" in found and (row.unit != "atomic" or returns) else []
+        result[operand[0]] = data(loaded if operand[0] == "d" else stored, width, row.data_half)
+    operands = [result["d"]] if "d" in result and (row.unit != "atomic" or returns) else []
     if "addtid" not in row.flags:
         if row.encoding == "SCRATCH":
             operands.append(vgpr(vaddr) if offset_used else OFF)
         else:
             operands.append(vgpr(vaddr, 2 if saddr == _NULL else 1))
-    if "x" in found:
-        operands.append(found["x"])
+    if "x" in result:
+        operands.append(result["x"])
     if row.encoding != "FLAT":
         operands.append(address)
     return tuple(operands)

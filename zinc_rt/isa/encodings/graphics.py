@@ -20,27 +20,27 @@ _TARGETS |= {i: f"mrt{i}" for i in range(8)} | {12 + i: f"pos{i}" for i in range
 _DONE, _ROW = Modifier("done", "done", 1), Modifier("row_en", "row_en", 1)
 
 
-def decode_parameters(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode_parameters(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     prefix = word >> 24
     if prefix == 0xCD:
-        return _interpolate(word, code, at, target)
+        return _interpolate(word, code, index, target)
     return _direct(word, target) if prefix == 0xCE else None
 
 
-def _interpolate(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def _interpolate(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     row = rows("graphics", "VINTERP", target.generation).get(word >> 16 & 0x1F)
-    if row is None or at + 8 > len(code):
+    if row is None or index + 8 > len(code):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     halves = row.mask("h") if target.has_halves else 0
     operands = [half(word & 0xFF, word >> 14 & 1) if halves & 8 else vgpr(word & 0xFF)]
     words: tuple[int, ...] = (word, high)
     literal = 0
     sources = [high >> 9 * i & 0x1FF for i in range(3)]
     if LITERAL in sources:
-        if at + 12 > len(code):
+        if index + 12 > len(code):
             return None
-        literal = int.from_bytes(code[at + 8 : at + 12], "little")
+        literal = int.from_bytes(code[index + 8 : index + 12], "little")
         words = (word, high, literal)
     decode_source = decoder("V1", target)
     for i, field in enumerate(sources):
@@ -77,10 +77,10 @@ def _direct(word: int, target: Target) -> Instruction | None:
     return Instruction(row, tuple(operands), modifiers, (word,))
 
 
-def decode_export(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    if at + 8 > len(code):
+def decode_export(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
+    if index + 8 > len(code):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     number = word >> 4 & 0x3F
     operands = [name(_TARGETS.get(number, f"invalid_target_{number}"), number)]
     operands += [vgpr(high >> 8 * i & 0xFF) if word >> i & 1 else OFF for i in range(4)]

@@ -40,13 +40,13 @@ _R128, _A16, _TFE, _LWE, _D16, _UNORM = (
 )
 
 
-def decode_image(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    found = _fields(word, code, at, "VIMAGE", target)
-    if found is None:
+def decode_image(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
+    fields = _fields(word, code, index, "VIMAGE", target)
+    if fields is None:
         return None
-    row, middle, high = found
+    row, middle, high = fields
     tfe = middle >> 23 & 1
-    words, literal = _words(word, middle, high, code, at, {middle >> 9 & 0x1FF})
+    words, literal = _words(word, middle, high, code, index, {middle >> 9 & 0x1FF})
     resource = _resource(middle, row, literal)
     if resource is None or not words:
         return None
@@ -59,13 +59,13 @@ def decode_image(word: int, code: bytes, at: int, target: Target) -> Instruction
     return _instruction(row, operands, words, tfe, lwe=0)
 
 
-def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    found = _fields(word, code, at, "VSAMPLE", target)
-    if found is None:
+def decode_sample(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
+    fields = _fields(word, code, index, "VSAMPLE", target)
+    if fields is None:
         return None
-    row, middle, high = found
+    row, middle, high = fields
     tfe, lwe = word >> 3 & 1, middle >> 8 & 1
-    words, literal = _words(word, middle, high, code, at, {middle >> 9 & 0x1FF, middle >> 23})
+    words, literal = _words(word, middle, high, code, index, {middle >> 9 & 0x1FF, middle >> 23})
     resource = _resource(middle, row, literal)
     if resource is None or not words:
         return None
@@ -85,13 +85,13 @@ def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instructio
 
 
 def _fields(
-    word: int, code: bytes, at: int, encoding: str, target: Target
+    word: int, code: bytes, index: int, encoding: str, target: Target
 ) -> tuple[InstructionRow, int, int] | None:
     row = rows("graphics", encoding, target.generation).get(word >> 14 & 0xFF)
-    if row is None or at + 12 > len(code):
+    if row is None or index + 12 > len(code):
         return None
-    middle = int.from_bytes(code[at + 4 : at + 8], "little")
-    return row, middle, int.from_bytes(code[at + 8 : at + 12], "little")
+    middle = int.from_bytes(code[index + 4 : index + 8], "little")
+    return row, middle, int.from_bytes(code[index + 8 : index + 12], "little")
 
 
 def _instruction(
@@ -113,14 +113,14 @@ def _bad_d16(row: InstructionRow, word: int) -> bool:
 
 
 def _words(
-    word: int, middle: int, high: int, code: bytes, at: int, descriptors: set[int]
+    word: int, middle: int, high: int, code: bytes, index: int, descriptors: set[int]
 ) -> tuple[tuple[int, ...], int]:
     """Return the dwords and the literal that a descriptor requires; no dwords if the code is truncated."""
     if LITERAL not in descriptors:
         return (word, middle, high), 0
-    if at + 16 > len(code):
+    if index + 16 > len(code):
         return (), 0
-    literal = int.from_bytes(code[at + 12 : at + 16], "little")
+    literal = int.from_bytes(code[index + 12 : index + 16], "little")
     return (word, middle, high, literal), literal
 
 
@@ -140,10 +140,10 @@ def _data_and_addresses(
     data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
     used = _address_dwords(row, word & 7, word >> 6 & 1)
     first, places = middle & 0xFF, len(registers)
-    least = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
-    beyond = (data > least and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
+    minimum = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
+    beyond = (data > minimum and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
     if beyond or data not in _data_forms(row) or used not in _address_forms(row):
-        data = least
+        data = minimum
         used = _most_addresses(row)
     return vgpr(first, data), _addresses(registers, used)
 

@@ -17,14 +17,14 @@ _SHIFTS = {"a": 0, "x": 8, "y": 16, "d": 24}
 _GDS = Modifier("gds", "gds", 1)
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     row = rows("memory", "DS", target.generation).get(word >> 18 & 0xFF)
-    if row is None or at + 8 > len(code):
+    if row is None or index + 8 > len(code):
         return None
     gds = word >> 17 & 1
     if (gds and (target.generation == 12 or "nogds" in row.flags)) or ("gds" in row.flags and not gds):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     operands = []
     used = 0
     for operand in row.operands:

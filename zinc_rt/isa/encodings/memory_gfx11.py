@@ -23,11 +23,11 @@ def caches(bits: int) -> tuple[Modifier, ...]:
     return tuple(Modifier(text, text, 1) for bit, text in named if bits & bit)
 
 
-def decode_scalar(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode_scalar(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     row = rows("memory", "SMEM", target.generation).get(word >> 18 & 0xFF)
-    if row is None or at + 8 > len(code):
+    if row is None or index + 8 > len(code):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     if (not row.operands or "probe" in row.flags) and word >> 13 & 3:
         return None
     if not row.operands:
@@ -42,23 +42,23 @@ def decode_scalar(word: int, code: bytes, at: int, target: Target) -> Instructio
         operands.append(scalar(soffset, 1))
         if distance:
             modifiers = (Modifier("offset", f"offset:{distance:#x}", distance),)
-    found = tuple(operand for operand in operands if operand is not None)
-    if len(found) < len(operands):
+    result = tuple(operand for operand in operands if operand is not None)
+    if len(result) < len(operands):
         return None
     if "probe" not in row.flags:
         modifiers += caches(word >> 13 & 3)
-    return Instruction(row, found, modifiers, (word, high))
+    return Instruction(row, result, modifiers, (word, high))
 
 
-def decode_flat(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode_flat(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     segment = word >> 16 & 3
-    if segment == 3 or at + 8 > len(code):
+    if segment == 3 or index + 8 > len(code):
         return None
     encoding, opcode = _SEGMENTS[segment], word >> 18 & 0x7F
     row = rows("memory", encoding, target.generation).get(opcode)
     if row is None:
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     saddr, used = high >> 16 & 0x7F, high >> 23 & 1
     if used and encoding != "SCRATCH":
         return None

@@ -95,24 +95,24 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
     )
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     plan = plans(target).get(word >> 16 & 0x7F)
-    if plan is None or at + 8 > len(code) or word >> 23 & 1:
+    if plan is None or index + 8 > len(code) or word >> 23 & 1:
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     if (high << 32 | word) & plan.fixed != plan.fixed_value:
         return None
     fields = (word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF)
-    tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, at)
+    tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, index)
     if tail is None:
         return None
     operands = []
-    for place, decode_operand in enumerate(plan.dpp_decoders if tail.kind else plan.decoders):
-        operand = decode_operand(tail.fields[place], tail.literal)
+    for location, decode_operand in enumerate(plan.dpp_decoders if tail.kind else plan.decoders):
+        operand = decode_operand(tail.fields[location], tail.literal)
         if operand is None:
             return None
-        if plan.mix and place and (high >> 28 + place | word >> 7 + place) & 1:
-            operand = modified(operand, bool(high >> 28 + place & 1), bool(word >> 7 + place & 1))
+        if plan.mix and location and (high >> 28 + location | word >> 7 + location) & 1:
+            operand = modified(operand, bool(high >> 28 + location & 1), bool(word >> 7 + location & 1))
         operands.append(operand)
     modifiers = _modifiers(plan, word, high) + tail.modifiers
     return Instruction(plan.row, tuple(operands), modifiers, tail.words, dpp=tail.kind)
@@ -125,20 +125,20 @@ def _bits(value: int, count: int) -> tuple[int, ...]:
 
 def _modifiers(plan: PackedPlan, word: int, high: int) -> tuple[Modifier, ...]:
     count = len(plan.all_ones)
-    found = []
+    result = []
     if plan.selects:
         if word & 7 << 11:
-            found.append(bits_modifier("op_sel", _bits(word >> 11 & 7, count)))
+            result.append(bits_modifier("op_sel", _bits(word >> 11 & 7, count)))
         op_sel_hi = _bits(high >> 27 & 3 | (word >> 14 & 1) << 2, count)
         if op_sel_hi != plan.all_ones:
-            found.append(bits_modifier("op_sel_hi", op_sel_hi))
+            result.append(bits_modifier("op_sel_hi", op_sel_hi))
     elif plan.key and word >> 11 & plan.key:
-        found.append(_INDEX_KEY[word >> 11 & plan.key])
+        result.append(_INDEX_KEY[word >> 11 & plan.key])
     if not plan.mix:
         if high >> 29:
-            found.append(bits_modifier("neg_lo", _bits(high >> 29, count)))
+            result.append(bits_modifier("neg_lo", _bits(high >> 29, count)))
         if word & 7 << 8:
-            found.append(bits_modifier("neg_hi", _bits(word >> 8 & 7, count)))
+            result.append(bits_modifier("neg_hi", _bits(word >> 8 & 7, count)))
     if word >> 15 & 1 and "ignores" not in plan.row.flags:
-        found.append(CLAMP)
-    return tuple(found)
+        result.append(CLAMP)
+    return tuple(result)

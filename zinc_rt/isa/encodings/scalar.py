@@ -32,7 +32,7 @@ class ScalarPlan(NamedTuple):
 
 @cache
 def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
-    found: dict[int, ScalarPlan] = {}
+    result: dict[int, ScalarPlan] = {}
     for opcode, row in rows("scalar", encoding, target.isa).items():
         order = iter(_ORDER[encoding])
         operands: list[tuple[Decoder, int]] = []
@@ -49,11 +49,11 @@ def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
                 if takes_literal(kind):
                     literals.add(operands[-1][1])
         always = bool({"K", "k"} & set(row.operands))
-        found[opcode] = ScalarPlan(row, tuple(operands), always, frozenset(literals))
-    return found
+        result[opcode] = ScalarPlan(row, tuple(operands), always, frozenset(literals))
+    return result
 
 
-def decode(encoding: str, word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(encoding: str, word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     if encoding in ("SOPP", "SOPC"):
         opcode = word >> 16 & 0x7F
     elif encoding == "SOP1":
@@ -73,9 +73,9 @@ def decode(encoding: str, word: int, code: bytes, at: int, target: Target) -> In
     words: tuple[int, ...] = (word,)
     literal = 0
     if has_literal or any(field in literals and fields[field] == LITERAL for _, field in decoders):
-        if at + 8 > len(code):
+        if index + 8 > len(code):
             return None
-        literal = int.from_bytes(code[at + 4 : at + 8], "little")
+        literal = int.from_bytes(code[index + 4 : index + 8], "little")
         words = (word, literal)
     operands = []
     for decode_operand, field in decoders:

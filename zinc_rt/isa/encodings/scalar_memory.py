@@ -18,11 +18,11 @@ from zinc_rt.isa.target import Target
 _NULL = 124
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     row = rows("memory", "SMEM", target.generation).get(word >> 13 & 0x3F)
-    if row is None or at + 8 > len(code):
+    if row is None or index + 8 > len(code):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     if not row.operands:
         return Instruction(row, (), (), (word, high))
     register, soffset = word >> 6 & 0x7F, high >> 25
@@ -45,10 +45,10 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         modifiers = (Modifier("offset", f"offset:{shown}", offset), *modifiers)
     if not probe:
         modifiers += policy("load", word >> 23 & 3, word >> 21 & 3, word >> 20 & 1)
-    found = tuple(operand for operand in operands if operand is not None)
-    if len(found) < len(operands):
+    result = tuple(operand for operand in operands if operand is not None)
+    if len(result) < len(operands):
         return None
-    return Instruction(row, found, modifiers, (word, high))
+    return Instruction(row, result, modifiers, (word, high))
 
 
 def data_and_base(row: InstructionRow, register: int, word: int) -> list[Operand | None]:

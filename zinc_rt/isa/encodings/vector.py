@@ -78,7 +78,7 @@ def plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
     return {opcode: _plan(encoding, row, target, whole.get(opcode)) for opcode, row in table.items()}
 
 
-def _plan(encoding: str, row: InstructionRow, target: Target, whole: VectorPlan | None) -> VectorPlan:
+def _plan(encoding: str, row: InstructionRow, target: Target, vector_plan: VectorPlan | None) -> VectorPlan:
     order = iter(_ORDER[encoding])
     operands: list[tuple[Decoder, int]] = []
     literal_fields = set()
@@ -134,13 +134,13 @@ def _plan(encoding: str, row: InstructionRow, target: Target, whole: VectorPlan 
         "K" in row.operands,
         frozenset(literal_fields),
         halves,
-        whole,
+        vector_plan,
         zero & ~(15 << 11) if byte_sel else zero,
         tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
     )
 
 
-def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode_short(encoding: str, word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     """Decode VOP1, VOP2 and VOPC: one dword, plus one for a literal or DPP."""
     if encoding == "VOP2":
         opcode, destination = word >> 25 & 0x3F, word >> 17 & 0xFF
@@ -164,9 +164,9 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
         or source in dpp.CODES
         or (destination == LITERAL and 0 in plan.literal_fields)
     ):
-        if at + 8 > len(code):
+        if index + 8 > len(code):
             return None
-        extra = int.from_bytes(code[at + 4 : at + 8], "little")
+        extra = int.from_bytes(code[index + 4 : index + 8], "little")
         words = (word, extra)
         if source in dpp.CODES:
             if "dpp" not in plan.row.flags or plan.has_literal:
@@ -190,13 +190,13 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
     return Instruction(plan.row, operands, modifiers, words, dpp=kind)
 
 
-def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode_long(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     """Decode VOP3: two dwords, plus one for a literal or DPP."""
     opcode = word >> 16 & 0x3FF
     plan = plans("VOP3", target).get(opcode)
-    if plan is None or at + 8 > len(code):
+    if plan is None or index + 8 > len(code):
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     is_dpp = high & 0x1FF in dpp.CODES
     while (high << 32 | word) & (plan.dpp_zero if is_dpp else plan.must_be_zero):
         if plan.whole is None:
@@ -211,7 +211,7 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
         0,
     )
     modifiers = _long_modifiers(plan, word, high, is_dpp=is_dpp)
-    tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, at)
+    tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, index)
     if tail is None:
         return None
     fields = tail.fields
@@ -242,20 +242,20 @@ def _operands(
 def _long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
     if not word & 0xF800 and not high & 0x18000000:
         return ()
-    found = []
+    result = []
     if plan.op_sel:
         bits = tuple(word >> bit & (what == "1") for bit, what in plan.op_sel if what != "y" or not is_dpp)
         if any(bits):
-            found.append(bits_modifier("op_sel", bits))
+            result.append(bits_modifier("op_sel", bits))
     if plan.byte_sel is not None:
         value = word >> plan.byte_sel[0] & 1 | (word >> plan.byte_sel[1] & 1) << 1
         if value:
-            found.append(Modifier("byte_sel", f"byte_sel:{value}", value))
+            result.append(Modifier("byte_sel", f"byte_sel:{value}", value))
     if plan.clamp and word >> 15 & 1:
-        found.append(CLAMP)
+        result.append(CLAMP)
     if plan.omod and (omod := OMOD[high >> 27 & 3]) is not None:
-        found.append(omod)
-    return tuple(found)
+        result.append(omod)
+    return tuple(result)
 
 
 @cache

@@ -20,21 +20,21 @@ VopdPlan = tuple[InstructionRow, tuple[tuple[Decoder, int], ...], bool]  # row; 
 
 @cache
 def plans(target: Target) -> dict[int, VopdPlan]:
-    found: dict[int, VopdPlan] = {}
+    result: dict[int, VopdPlan] = {}
     for opcode, row in rows("vopd", "VOPD", target.generation).items():
         order = iter((0, 1, 2))
         operands = [
             (decoder(kind, target), _NONE if kind in ("vcc", "K") else next(order)) for kind in row.operands
         ]
         assert all(not takes_literal(kind) for kind in row.operands[2:])
-        found[opcode] = (row, tuple(operands), "K" in row.operands)
-    return found
+        result[opcode] = (row, tuple(operands), "K" in row.operands)
+    return result
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    if at + 8 > len(code) or target.wave != 32:
+def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
+    if index + 8 > len(code) or target.wave != 32:
         return None
-    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[index + 4 : index + 8], "little")
     opcode_x, opcode_y = word >> 22 & 15, word >> 17 & 31
     table = plans(target)
     if opcode_x not in table or opcode_y not in table:
@@ -45,9 +45,9 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     words: tuple[int, ...] = (word, high)
     literal = 0
     if LITERAL in (fields_x[1], fields_y[1]) or table[opcode_x][2] or table[opcode_y][2]:
-        if at + 12 > len(code):
+        if index + 12 > len(code):
             return None
-        literal = int.from_bytes(code[at + 8 : at + 12], "little")
+        literal = int.from_bytes(code[index + 8 : index + 12], "little")
         words = (word, high, literal)
     x = _operands(table[opcode_x], fields_x, literal)
     y = _operands(table[opcode_y], fields_y, literal)

@@ -39,14 +39,18 @@ def lint(
     limits = limits or Limits()
     flow = control_flow(code, target, entry)
     target = flow.target
-    at = dict(flow.instructions())
+    index = dict(flow.instructions())
     subject = Subject(
-        flow, tuple(order(flow)), {pc: effects(instruction, target) for pc, instruction in at.items()}, at, target
+        flow,
+        tuple(order(flow)),
+        {pc: effects(instruction, target) for pc, instruction in index.items()},
+        index,
+        target,
     )
     if not flow.blocks[entry].instructions:
         return list(check_structure(subject))
     memory = SharedMemory(subject, limits.pointers) if kernel and limits.pointers is not None else None
-    found = [
+    result = [
         *check_structure(subject),
         *check_operands(subject, limits),
         *check_waits(subject, kernel=kernel, memory=memory),
@@ -57,7 +61,7 @@ def lint(
         *check_constant_bus(subject),
     ]
     if kernel:
-        found += check_unwritten(subject, limits.entry_sgprs)
+        result += check_unwritten(subject, limits.entry_sgprs)
         if limits.kernarg_bytes is not None:
-            found += check_kernarg(subject, limits.kernarg_bytes)
-    return sorted(found, key=lambda finding: (finding.pc, finding.rule))
+            result += check_kernarg(subject, limits.kernarg_bytes)
+    return sorted(result, key=lambda finding: (finding.pc, finding.rule))

@@ -30,12 +30,12 @@ def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
 
 def scalar_sources(instruction: Instruction) -> set[tuple[str, int, int]]:
     """Return the distinct scalar values that an instruction, or half of a VOPD, reads."""
-    found: set[tuple[str, int, int]] = set()
+    result: set[tuple[str, int, int]] = set()
     for operand in instruction.operands[instruction.row.destinations :]:
         if operand.kind in (Kind.SGPR, Kind.TTMP) or (operand.kind is Kind.SPECIAL and operand.index != NULL):
-            found.add((str(operand.kind), operand.index, operand.width if operand.index < _REGISTERS else 1))
+            result.add((str(operand.kind), operand.index, operand.width if operand.index < _REGISTERS else 1))
         elif operand.kind is Kind.LITERAL:
-            found.add(("literal", 0, 1))
+            result.add(("literal", 0, 1))
     if "vcc" in instruction.row.reads:
-        found.add((str(Kind.SPECIAL), VCC, 1))
-    return found
+        result.add((str(Kind.SPECIAL), VCC, 1))
+    return result

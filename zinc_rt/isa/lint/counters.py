@@ -22,12 +22,12 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     """Return the (counter, maximum remaining count) pairs that an instruction waits for."""
     names, value = instruction.row.waits, instruction.words[0] & 0xFFFF
     if names == ("legacy",):
-        fields = ((counter, value >> low & most, most) for counter, low, most in _LEGACY)
-        return tuple((counter, remain) for counter, remain, most in fields if remain < most)
+        fields = ((counter, value >> low & maximum, maximum) for counter, low, maximum in _LEGACY)
+        return tuple((counter, remain) for counter, remain, maximum in fields if remain < maximum)
     if names == ("all",):
         return tuple((counter, 0) for counter in COUNTERS)
     # With two counters, the first is in bits 13:8 and the second in 5:0.
-    return tuple((counter, value >> 8 * at & 63) for at, counter in enumerate(reversed(names)))[::-1]
+    return tuple((counter, value >> 8 * index & 63) for index, counter in enumerate(reversed(names)))[::-1]
 
 
 def counted(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:

@@ -22,13 +22,13 @@ def forward(
     into = {subject.flow.entry: start}
     todo = list(subject.order)
     while todo:
-        again: set[int] = set()
+        second: set[int] = set()
         for pc in (pc for pc in todo if pc in into):
             out = over(pc, into[pc])
             for successor in blocks[pc].successors:
                 merged = merge(into[successor], out) if successor in into else out
                 if successor not in into or merged != into[successor]:
                     into[successor] = merged
-                    again.add(successor)
-        todo = [pc for pc in subject.order if pc in again]
+                    second.add(successor)
+        todo = [pc for pc in subject.order if pc in second]
     return into

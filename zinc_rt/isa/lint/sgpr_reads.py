@@ -45,25 +45,27 @@ class SgprReadState:
 
 def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
     blocks = subject.flow.blocks
-    steps = {pc: [at for at, _ in block.instructions if _matters(subject, at)] for pc, block in blocks.items()}
+    steps = {
+        pc: [index for index, _ in block.instructions if _matters(subject, index)] for pc, block in blocks.items()
+    }
 
     def over(block: int, state: SgprReadState) -> SgprReadState:
         after = state.copy()
-        for at in steps[block]:
-            _step(subject, at, after)
+        for index in steps[block]:
+            _step(subject, index, after)
         return after
 
     states = forward(subject, SgprReadState(), over, SgprReadState.merged)
-    said: set[tuple[int, int]] = set()
+    output: set[tuple[int, int]] = set()
     for pc, state in states.items():
         after = state.copy()
-        for at in steps[pc]:
-            for producer, register, kind in _step(subject, at, after):
-                if (at, producer) not in said:
-                    said.add((at, producer))
+        for index in steps[pc]:
+            for producer, register, kind in _step(subject, index, after):
+                if (index, producer) not in output:
+                    output.add((index, producer))
                     yield subject.finding(
                         "sgpr-read",
-                        at,
+                        index,
                         f"{name(register)} may still hold its value from before {producer:#06x}, because a VALU "
                         f"instruction has read its pair: needs {_WAIT} {_ADVICE[kind]} between them",
                         producer,
@@ -90,19 +92,19 @@ def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, in
         return []
     is_valu = instruction.row.pipe == "valu"
     reads, writes = effects.reads & _SCALARS, effects.writes & _SCALARS
-    found: list[tuple[int, int, str]] = []
+    result: list[tuple[int, int, str]] = []
     if reads:
         if not is_valu and reads & ~_VCC & state.read:
             state.valu = {}
         if not is_valu and reads & _VCC and state.vcc:
             state.vcc = {}
-            state.salu = {register: at for register, at in state.salu.items() if register < VCC}
-        found += [(at, r, "salu") for r, at in state.salu.items() if reads >> r & 1]
-        found += [(at, r, "vcc") for r, at in state.vcc.items() if reads >> r & 1]
+            state.salu = {register: index for register, index in state.salu.items() if register < VCC}
+        result += [(index, r, "salu") for r, index in state.salu.items() if reads >> r & 1]
+        result += [(index, r, "vcc") for r, index in state.vcc.items() if reads >> r & 1]
         if is_valu:
-            found += [(at, r, "valu") for r, at in state.valu.items() if reads >> r & 1]
+            result += [(index, r, "valu") for r, index in state.valu.items() if reads >> r & 1]
             state.read |= _pairs(reads)
-        for kind in {kind for _, _, kind in found}:
+        for kind in {kind for _, _, kind in result}:
             setattr(state, kind, {})
     for register in _bits(writes & state.read):
         if register in (VCC, VCC + 1):
@@ -111,7 +113,7 @@ def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, in
             (state.vcc if is_valu else state.salu)[register] = pc
         else:
             (state.valu if is_valu else state.salu)[register] = pc
-    return found
+    return result
 
 
 def _wait(value: int, state: SgprReadState) -> None:

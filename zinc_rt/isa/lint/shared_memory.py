@@ -36,16 +36,16 @@ class SharedMemory:
         """Return the arguments that accesses of these units use on some path after `pc`."""
         flow = self._subject.flow
         home = next(block for block in flow.blocks.values() if block.start <= pc < block.end)
-        found = [at for at, _ in home.instructions if at > pc]
+        result = [index for index, _ in home.instructions if index > pc]
         seen: set[int] = set()
         todo = list(home.successors)
         while todo:
             start = todo.pop()
             if start not in seen:
                 seen.add(start)
-                found += [at for at, _ in flow.blocks[start].instructions]
+                result += [index for index, _ in flow.blocks[start].instructions]
                 todo += flow.blocks[start].successors
-        touched = (self.of(at) for at in found if self._subject.at[at].row.unit in units)
+        touched = (self.of(at) for at in result if self._subject.at[at].row.unit in units)
         return _NOTHING.union(*touched)
 
 

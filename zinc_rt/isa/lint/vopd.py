@@ -24,14 +24,14 @@ def check_vopd(subject: Subject) -> Iterator[LintFinding]:
 def faults(x: Instruction, y: Instruction) -> Iterator[str]:
     """Return the violations of these halves, one sentence each."""
     both_move = x.mnemonic == y.mnemonic == "v_dual_mov_b32"  # Y then reads through the third position
-    for place, (one, other) in enumerate(zip(_sources(x), _sources(y), strict=True)):
-        if one is None or other is None or one == other or (place == 0 and both_move):
+    for location, (one, other) in enumerate(zip(_sources(x), _sources(y), strict=True)):
+        if one is None or other is None or one == other or (location == 0 and both_move):
             continue
-        if place == 2:
+        if location == 2:
             if one % 2 == other % 2:
                 yield f"third sources v{one} and v{other} are both {'odd' if one % 2 else 'even'}"
         elif one % 4 == other % 4:
-            yield f"sources {place} v{one} and v{other} are in the same bank"
+            yield f"sources {location} v{one} and v{other} are in the same bank"
     written = x.operands[0].index, y.operands[0].index
     if written[0] % 2 == written[1] % 2:
         yield f"destinations v{written[0]} and v{written[1]} are both {'odd' if written[0] % 2 else 'even'}"

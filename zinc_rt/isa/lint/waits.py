@@ -38,16 +38,18 @@ def check_waits(
     are known: also report operations that are pending at a barrier and conflict with accesses after it.
     """
     counts = {
-        pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
+        pc: result
+        for pc, instruction in subject.at.items()
+        if (result := counted(instruction, subject.effects[pc]))
     }
-    settles = {pc: found for pc, instruction in subject.at.items() if (found := waited(instruction))}
+    settles = {pc: result for pc, instruction in subject.at.items() if (result := waited(instruction))}
     publishing = _publishing(subject, counts, settles)
-    said: set[tuple[str, int]] = set()
+    output: set[tuple[str, int]] = set()
     for pc, state in pending_at_blocks(subject, counts, settles, kernel).items():
         for finding in _block(subject, pc, state, counts, settles, publishing):
             key = (finding.rule, finding.producer_pc or 0)
-            if key not in said:
-                said.add(key)
+            if key not in output:
+                output.add(key)
                 yield finding
         if memory is not None:
             yield from _shared_at_barriers(subject, pc, state, counts, settles, memory)
@@ -69,21 +71,21 @@ def waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
 def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
     """Return the write-backs that follow a store without a wait. Other write-backs have nothing to publish, like
     those of a compiler's fence around LDS."""
-    found: set[int] = set()
+    result: set[int] = set()
 
     def over(block: int, stored: bool) -> bool:
-        for at, instruction in subject.flow.blocks[block].instructions:
+        for index, instruction in subject.flow.blocks[block].instructions:
             if instruction.mnemonic in _WRITE_BACK:
                 if stored:
-                    found.add(at)
-            elif (STORE, 0) in settles.get(at, ()):
+                    result.add(index)
+            elif (STORE, 0) in settles.get(index, ()):
                 stored = False
-            elif any(counter == STORE for counter, _ in counts.get(at, ())):
+            elif any(counter == STORE for counter, _ in counts.get(index, ())):
                 stored = True
         return stored
 
     forward(subject, False, over, bool.__or__)
-    return found
+    return result
 
 
 def pending_at_blocks(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
@@ -91,11 +93,11 @@ def pending_at_blocks(subject: Subject, counts: Counts, settles: Counts, kernel:
 
     def over(block: int, state: Pending) -> Pending:
         after = {counter: dict(waiting) for counter, waiting in state.items()}
-        for at, _ in subject.flow.blocks[block].instructions:
-            if at in counts:
-                issue(after, at, counts[at])
-            elif at in settles:
-                settle(after, settles[at])
+        for index, _ in subject.flow.blocks[block].instructions:
+            if index in counts:
+                issue(after, index, counts[index])
+            elif index in settles:
+                settle(after, settles[index])
         return after
 
     start: Pending = {counter: {} if kernel else dict(_OF_CALLER.get(counter, {})) for counter in COUNTERS}
@@ -251,8 +253,10 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
 
 def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
     """Return the loads reachable from `pc`."""
-    home = next(block for block in subject.flow.blocks.values() if any(at == pc for at, _ in block.instructions))
-    rest = [instruction for at, instruction in home.instructions if at > pc]
+    home = next(
+        block for block in subject.flow.blocks.values() if any(index == pc for index, _ in block.instructions)
+    )
+    rest = [instruction for index, instruction in home.instructions if index > pc]
     seen: set[int] = set()
     todo = list(home.successors)
     while todo:

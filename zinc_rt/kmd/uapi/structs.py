@@ -53,14 +53,14 @@ class Struct:
         self.offsets: dict[str, int] = {}
         end = size = 0
         align = 1
-        for each in fields:
-            offset = each.at if each.at is not None else end + -end % each.item_bytes
-            if each.name in self.fields or offset % each.item_bytes:
-                raise ValueError(f"{c_name}.{each.name}: declared twice, or not aligned")
-            self.fields[each.name], self.offsets[each.name] = each, offset
-            end = offset + each.size_bytes
+        for struct_field in fields:
+            offset = struct_field.at if struct_field.at is not None else end + -end % struct_field.item_bytes
+            if struct_field.name in self.fields or offset % struct_field.item_bytes:
+                raise ValueError(f"{c_name}.{struct_field.name}: declared twice, or not aligned")
+            self.fields[struct_field.name], self.offsets[struct_field.name] = struct_field, offset
+            end = offset + struct_field.size_bytes
             size = max(size, end)
-            align = max(align, each.item_bytes)
+            align = max(align, struct_field.item_bytes)
         self.size_bytes = size + -size % align
 
     def __repr__(self) -> str:
@@ -101,16 +101,20 @@ class StructBytes:
         return numbers[0]
 
     def numbers(self, name: str) -> tuple[int, ...]:
-        field = self.struct.fields[name]
-        return packing.unpack_from(f"<{field.count}{_CODES[field.kind]}", self.raw, self.struct.offsets[name])
+        struct_field = self.struct.fields[name]
+        return packing.unpack_from(
+            f"<{struct_field.count}{_CODES[struct_field.kind]}", self.raw, self.struct.offsets[name]
+        )
 
     def __setitem__(self, name: str, value: int | tuple[int, ...]) -> None:
-        field = self.struct.fields[name]
+        struct_field = self.struct.fields[name]
         numbers = value if isinstance(value, tuple) else (value,)
         try:
-            packing.pack_into(f"<{field.count}{_CODES[field.kind]}", self.raw, self.struct.offsets[name], *numbers)
+            packing.pack_into(
+                f"<{struct_field.count}{_CODES[struct_field.kind]}", self.raw, self.struct.offsets[name], *numbers
+            )
         except packing.error as error:
-            raise ValueError(f"{self.struct.c_name}.{name} ({field.kind}) cannot hold {value!r}") from error
+            raise ValueError(f"{self.struct.c_name}.{name} ({struct_field.kind}) cannot hold {value!r}") from error
 
     def as_dict(self) -> dict[str, int | tuple[int, ...]]:
         return {name: self.numbers(name) if f.count > 1 else self[name] for name, f in self.struct.fields.items()}
@@ -148,7 +152,7 @@ class Ioctl:
 def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
     """Return a module's ioctls by the driver's dispatch key: type and number, never the size."""
     ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
-    table = {(each.type_, each.number): each for each in ioctls}
+    table = {(ioctl.type_, ioctl.number): ioctl for ioctl in ioctls}
     if len(table) != len(ioctls):
         raise ValueError("two ioctls with the same type and number")
     return table

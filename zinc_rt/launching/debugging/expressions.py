@@ -68,7 +68,7 @@ class Shown:
         """Return the values for JSON: None for those that were never written."""
         numbers = self.values.astype(np.float64) if self.values.dtype.kind in "fV" else self.values
         pairs = zip(numbers.tolist(), self.defined, strict=True)
-        return [each if defined else None for each, defined in pairs]
+        return [item if defined else None for item, defined in pairs]
 
 
 def value_text(value: Any, *, in_hex: bool) -> str:
@@ -105,13 +105,13 @@ class StateReader:
 
     def place(self, text: str) -> WatchPlace:
         """Return where one value is. Raise UsageError for several values, or one that cannot be watched."""
-        shown, place = self._read(text)
-        if place is None or len(shown.values) != 1:
+        shown, location = self._read(text)
+        if location is None or len(shown.values) != 1:
             raise UsageError(
                 f"watch {text}: expected one value of at most 8 bytes: an element of an argument or of LDS, one "
                 "lane of a 32-bit register, or a scalar register"
             )
-        return place
+        return location
 
     def holds(self, condition: str) -> bool:
         """Return whether a comparison is true, or a single value not zero. A value that was never written is
@@ -167,7 +167,7 @@ class StateReader:
         dtype, half = self._register_type(match, kind, len(keys), text)
         if dtype.itemsize == 2:
             shift = 16 * (half == "h")
-            words, undefined = ((each >> shift).astype(np.uint16) for each in (words, undefined))
+            words, undefined = ((item >> shift).astype(np.uint16) for item in (words, undefined))
         values = np.ascontiguousarray(words).view(dtype)
         columns = values.shape[1]
         known = (undefined == 0).reshape(lanes, columns, -1).all(axis=2)
@@ -181,12 +181,12 @@ class StateReader:
         if not vector:
             if index is not None:
                 raise UsageError(f"{text}: a scalar register has no lanes")
-            place = WatchPlace(
+            location = WatchPlace(
                 IN_STATE, wave.offset_of(keys[0], 0), 1 if keys[0] == VGPR_LIMIT + SCC else dtype.itemsize,
                 wave.index, wave.group, np.dtype(np.uint8) if keys[0] == VGPR_LIMIT + SCC else dtype, in_hex,
             )  # fmt: skip
             shown = Shown(text, values[:, 0], ("",), known[:, 0], in_hex=in_hex, written="never written")
-            return self._pointing(shown), place if len(keys) == 1 else None
+            return self._pointing(shown), location if len(keys) == 1 else None
         chosen = _picked(index, lanes, f"{text}: wave{lanes} has lanes 0 to {lanes - 1}")
         active = np.array([bool(wave.exec >> lane & 1) for lane in chosen])
         labels = tuple(map(str, chosen))
@@ -213,7 +213,7 @@ class StateReader:
                 "exec": (EXEC_LO, 1 + pair), "exec_lo": (EXEC_LO, 1), "exec_hi": (EXEC_HI, 1),
                 "m0": (M0, 1), "scc": (SCC, 1),
             }[match["special"]]  # fmt: skip
-            return [VGPR_LIMIT + first + at for at in range(count)]
+            return [VGPR_LIMIT + first + index for index in range(count)]
         first = int(match["number"] or match["first"])
         last = int(match["number"] or match["last"])
         kind = match["file"] or match["files"]
@@ -221,7 +221,7 @@ class StateReader:
         if not first <= last < limit:
             raise UsageError(f"{text}: the kernel has {kind}0 to {kind}{limit - 1}")
         base = {"v": 0, "s": VGPR_LIMIT, "ttmp": VGPR_LIMIT + TTMP0}[kind]
-        return [base + each for each in range(first, last + 1)]
+        return [base + index for index in range(first, last + 1)]
 
     def _register_type(
         self, match: re.Match[str], kind: str | None, count: int, text: str
@@ -245,7 +245,7 @@ class StateReader:
         if name == "lds" and not match[0].startswith("@"):
             return self._lds(kind, index, text)
         if name not in buffers:
-            scalar = next((each for each in self._prepared.kernel.shown if each.name == name), None)
+            scalar = next((item for item in self._prepared.kernel.shown if item.name == name), None)
             if scalar is not None:
                 raise UsageError(f"{name} is not a buffer: it is at byte {scalar.offset} of the kernarg segment")
             known = [*buffers, "lds"]
@@ -284,14 +284,16 @@ class StateReader:
         dtype = parse_type(text, kind or "u32")
         region = next(
             (
-                each
-                for each in self._prepared.regions
-                if each[1] <= va and va + dtype.itemsize <= each[1] + each[2]
+                region
+                for region in self._prepared.regions
+                if region[1] <= va and va + dtype.itemsize <= region[1] + region[2]
             ),
             None,
         )
         if region is None:
-            listed = ", ".join(f"{name} {at:#x} to {at + size:#x}" for name, at, size in self._prepared.regions)
+            listed = ", ".join(
+                f"{name} {index:#x} to {index + size:#x}" for name, index, size in self._prepared.regions
+            )
             raise UsageError(f"{text}: {va:#x} is not in memory of the launch: {listed}")
         size = region[1] + region[2] - va
         array = _viewed(self._memory(va, size), kind or "u32", text)
@@ -309,8 +311,8 @@ class StateReader:
         in_hex: bool = False,
     ) -> tuple[Shown, WatchPlace | None]:
         chosen = _chosen(index, array.shape, text)
-        labels = tuple(", ".join(map(str, each)) for each in chosen)
-        flat = [int(np.ravel_multi_index(each, array.shape)) for each in chosen]
+        labels = tuple(", ".join(map(str, item)) for item in chosen)
+        flat = [int(np.ravel_multi_index(item, array.shape)) for item in chosen]
         size = array.itemsize
         values = array.reshape(-1)[flat]
         known = np.ones(len(flat), bool)
@@ -357,7 +359,7 @@ def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[in
     """Return the indices that the text between [ and ] names. Without it, the first DEFAULT_VALUES."""
     count = int(np.prod(shape))
     if index is None:
-        return [tuple(map(int, np.unravel_index(at, shape))) for at in range(min(count, DEFAULT_VALUES))]
+        return [tuple(map(int, np.unravel_index(index, shape))) for index in range(min(count, DEFAULT_VALUES))]
     parts = index.split(",")
     if len(parts) == 1 and len(shape) > 1:
         message = f"{text}: it has {count} elements"
@@ -368,10 +370,10 @@ def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[in
         _picked(part, size, f"{text}: that axis has {size} elements")
         for part, size in zip(parts, shape, strict=True)
     ]
-    if np.prod([len(each) for each in axes]) > MAX_VALUES:
+    if np.prod([len(axis) for axis in axes]) > MAX_VALUES:
         raise UsageError(f"{text}: more than {MAX_VALUES} values")
     grids = np.meshgrid(*axes, indexing="ij")
-    return [tuple(map(int, each)) for each in zip(*(grid.reshape(-1) for grid in grids), strict=True)]
+    return [tuple(map(int, item)) for item in zip(*(grid.reshape(-1) for grid in grids), strict=True)]
 
 
 def _picked(index: str | None, count: int, message: str) -> list[int]:

@@ -93,14 +93,14 @@ class KernelCode:
         chosen = self._file(file)
         numbers = {line.number for line in self.lines.values() if line is not None and line.file == chosen}
         if number not in numbers:
-            nearest = sorted(sorted(numbers, key=lambda each: abs(each - number))[:NEAREST])
+            nearest = sorted(sorted(numbers, key=lambda item: abs(item - number))[:NEAREST])
             listed = ", ".join(map(str, nearest))
             raise UsageError(f"{chosen}:{number}: no code; the nearest lines with code are {listed}")
-        wanted = SourceLine(chosen, number)
+        source_line = SourceLine(chosen, number)
         before: SourceLine | None = None
         starts = []
         for pc in self.pcs:
-            if self.lines[pc] == wanted != before:
+            if self.lines[pc] == source_line != before:
                 starts.append(pc)
             before = self.lines[pc]
         return starts
@@ -111,7 +111,7 @@ class KernelCode:
             raise UsageError(f"{self._image.source}: no source lines: {missing}", next="break *0x40 stops at a pc")
         if not name:
             return self.file
-        matches = [each for each in self.files if each == name or Path(each).name == name]
+        matches = [file for file in self.files if file == name or Path(file).name == name]
         if not matches:
             known = ", ".join(self.files)
             raise UsageError(
@@ -123,14 +123,14 @@ class KernelCode:
 
     def disassembly(self, pc: int, count: int) -> Iterable[str]:
         """Yield `count` instructions around the pc, which is marked."""
-        at = bisect_right(self.pcs, pc) - 1
-        first = max(at - count // 2, 0)
+        index = bisect_right(self.pcs, pc) - 1
+        first = max(index - count // 2, 0)
         before: SourceLine | None = None
-        for each in self.pcs[first : first + count]:
-            line = self.lines[each]
+        for item in self.pcs[first : first + count]:
+            line = self.lines[item]
             shown = f"{Path(line.file).name}:{line.number}" if line is not None and line != before else ""
             before = line
-            yield f"{'=>' if each == pc else '  '} {each:6x}  {self.text(each):48s} {shown}".rstrip()
+            yield f"{'=>' if item == pc else '  '} {item:6x}  {self.text(item):48s} {shown}".rstrip()
 
     def source(self, line: SourceLine, around: int = CONTEXT_LINES) -> Iterable[str]:
         """Yield the lines of the source file around this one, which is marked; none if it cannot be read."""

@@ -159,8 +159,8 @@ class DebugSession:
     def _run_to(self, step: int, reason: str, findings: tuple[FindingGroup, ...] = ()) -> DebugStop:
         self._finish()
         self.prepared.restore(self._saved)
-        for each in self.breakpoints.values():
-            each.passes = 0
+        for item in self.breakpoints.values():
+            item.passes = 0
         self._goal = ToStep(step)
         self._start()
         stop = self._wait()
@@ -280,12 +280,12 @@ class DebugSession:
         pcs = set(self._goal.prepare(debugger))
         watches = []
         if not self._goal.silent:
-            pcs.update(pc for each in self.breakpoints.values() for pc in each.pcs)
+            pcs.update(pc for item in self.breakpoints.values() for pc in item.pcs)
             if self.break_on_error:
                 pcs.update(self._static)
             watches = list(self.watches.values())
         debugger.set_stops([self.code.offset(pc) for pc in pcs])
-        places = [each.place for each in watches]
+        places = [watch.place for watch in watches]
         stopped = self._wave_stop.wave if resumed and self._wave_stop is not None else None
         debugger.watch([(at.base, at.offset, at.size_bytes, at.wave, at.group) for at in places], stopped=stopped)
 
@@ -312,18 +312,18 @@ class DebugSession:
             return self._at_end(ended)
 
     def _stopped_at(self, content: tuple[WaveStop, StopReason]) -> DebugStop:
-        stop, why = content
+        stop, reason = content
         self._wave_stop, self.wave = stop, stop.wave
-        findings = self._groups(why.findings)
+        findings = self._groups(reason.findings)
         self._note(findings)
-        self.stop = DebugStop(why.text, stop.step, stop.wave, why.change, findings)
-        if why.after:
+        self.stop = DebugStop(reason.text, stop.step, stop.wave, reason.change, findings)
+        if reason.after:
             self._reported_up_to = stop.step - 1
-            return self._run_to(stop.step - 1, why.text, findings)
+            return self._run_to(stop.step - 1, reason.text, findings)
         return self.stop
 
     def _note(self, findings: tuple[FindingGroup, ...]) -> None:
-        self.findings += [each for each in findings if each not in self.findings]
+        self.findings += [finding for finding in findings if finding not in self.findings]
 
     def _at_end(self, ended: Stop | None) -> DebugStop:
         if ended is None:  # no launch: the device refused the dispatch
@@ -335,7 +335,7 @@ class DebugSession:
         self.stop = DebugStop("the launch has ended", steps, None)
         if self._debugger.error is not None:
             raise self._debugger.error
-        of_waves = [each for each in self._reported if each.place.group is not None]
+        of_waves = [item for item in self._reported if item.place.group is not None]
         if not self._goal.silent and steps - 1 > self._reported_up_to:
             last = self._counted(of_waves[-1:]) if ended in FATAL else self._counted(self._new_at_end)
             if last and (ended in FATAL or self.break_on_error):
@@ -353,7 +353,7 @@ class DebugSession:
     def _all_findings(self) -> tuple[FindingGroup, ...]:
         findings = self.prepared.findings
         groups = (*findings.groups(), *findings.unwritten(self.prepared.kernel.name))
-        return tuple(each for each in groups if self._counts(each))
+        return tuple(group for group in groups if self._counts(group))
 
     def _finish(self) -> None:
         """End the waves of the present run, and wait for the end of the launch."""
@@ -388,9 +388,9 @@ class DebugSession:
         if not hasattr(self, "code"):
             self.code = KernelCode(launch.kernel.variant, self.prepared.image, self.prepared.kernel)
         self._static = {}
-        for each in self._counted(self._reported):
-            if each.pc in self.code.instructions:
-                self._static.setdefault(each.pc, []).append(each)
+        for item in self._counted(self._reported):
+            if item.pc in self.code.instructions:
+                self._static.setdefault(item.pc, []).append(item)
         self._new_at_end: list[WaveFinding] = []
         self._arm(resumed=False)
 
@@ -405,10 +405,10 @@ class DebugSession:
             self._events.put(("end", stop))
 
     def stopped(self, stop: WaveStop) -> bool:
-        why = self._reason(stop)
-        if not why.text:
+        reason = self._reason(stop)
+        if not reason.text:
             return True
-        self._events.put(("stop", (stop, why)))
+        self._events.put(("stop", (stop, reason)))
         return self._go_on.get()
 
     def _reason(self, stop: WaveStop) -> StopReason:
@@ -435,7 +435,7 @@ class DebugSession:
                 return StopReason("finding", findings=static)
             reader = StateReader(self.prepared, stop.wave, self.launch.launch.vgprs)
             try:
-                hits = [each for each in self.breakpoints.values() if each.matches(stop, reader.holds)]
+                hits = [item for item in self.breakpoints.values() if item.matches(stop, reader.holds)]
             except UsageError as error:
                 return StopReason(f"condition of a breakpoint: {error.message}")
             if hits:
@@ -452,12 +452,12 @@ class DebugSession:
         return self._counted(list(self.launch.texts.of_records(records, len(records))))
 
     def _counted(self, findings: list[WaveFinding]) -> list[WaveFinding]:
-        return [each for each in findings if any(self._counts(group) for group in self._groups([each]))]
+        return [finding for finding in findings if any(self._counts(group) for group in self._groups([finding]))]
 
     def _groups(self, findings: list[WaveFinding]) -> tuple[FindingGroup, ...]:
         of_device = [
-            DeviceFinding(RULES[each.rule].severity, each.rule, 0, 0, each.sentence, place=each.place)
-            for each in findings
+            DeviceFinding(RULES[finding.rule].severity, finding.rule, 0, 0, finding.sentence, place=finding.place)
+            for finding in findings
         ]
         return self.prepared.findings.located(of_device)
 

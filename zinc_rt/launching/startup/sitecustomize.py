@@ -60,7 +60,7 @@ class _AfterImportFinder(MetaPathFinder):
 
 def _run_hidden() -> None:
     """Run the sitecustomize that Python would have run without this one."""
-    folders = [each for each in sys.path if os.path.abspath(each) != _FOLDER]  # noqa: PTH100
+    folders = [item for item in sys.path if os.path.abspath(item) != _FOLDER]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", folders)
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -96,9 +96,9 @@ def fork(
     capsule, _ = taken
     restores = [restore(cache, capsule, prompt=holding.prompt, maximum=holding.most) for _ in range(count)]
     drop(cache, capsule)
-    whole = [restored_capsule for restored_capsule in restores if restored_capsule is not None]
-    if len(whole) < count:
-        for restored, _ in whole:
+    complete = [item for item in restores if item is not None]
+    if len(complete) < count:
+        for restored, _ in complete:
             cache.release(restored)
         if not had_spare:
             cache.give_up_spare(holding)
@@ -106,10 +106,10 @@ def fork(
     full = holding.computed // cache.page_tokens
     copies = [
         PageCopy(copy.group, holding.tables[copy.group][full], copy.target, copy.tokens)
-        for _, item in whole
+        for _, item in complete
         for copy in item
     ]
-    return [item for item, _ in whole], copies
+    return [item for item, _ in complete], copies
 
 
 def drop(cache: KvCache, capsule: Capsule) -> None:

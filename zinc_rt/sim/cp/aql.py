@@ -170,14 +170,14 @@ class AqlChannel(ComputeChannel):
             control |= caches.ACQUIRE_GL2_INV
         sync.acquire_mem(self, CacheFence(control))
 
-    def finish(self, header: int, signal_va: int, begun: int = 0) -> None:
+    def finish(self, header: int, signal_va: int, start: int = 0) -> None:
         """Complete a packet after everything launched so far: the release fence, then the completion
         signal."""
         scope = header >> aql.RELEASE_SHIFT & aql.SCOPE_MASK
         if scope and self.queue.eop_va:
             sync.release_mem(self, CacheFence(caches.RELEASE_GL2_WB if scope == aql.SCOPE_SYSTEM else 0))
         if signal_va:
-            complete(self, signal_va, begun)
+            complete(self, signal_va, start)
 
 
 def _unknown(kind: int) -> AqlFault:
@@ -190,15 +190,15 @@ def _dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
     try:
         registers, initiator = dispatch_registers(channel.space, channel.queue, wanted, va, channel.generation)
     except NoScratch as lacking:
-        queue_va, why = lacking.queue_va, str(lacking)
+        queue_va, reason = lacking.queue_va, str(lacking)
         if not queue_va or not (ready := tell_inactive(channel, queue_va)):
-            raise AqlRejected(AqlFault.DIM_INVALID, why) from None
-        channel.wait_for(Wait(ready, f"scratch from the client: {why}"))  # then the packet is read again
+            raise AqlRejected(AqlFault.DIM_INVALID, reason) from None
+        channel.wait_for(Wait(ready, f"scratch from the client: {reason}"))  # then the packet is read again
         return
     channel.registers.sh.update(registers)
-    begun = channel.device.kmd.gpu_counter() if started_at(channel) else 0
+    gpu_counter = channel.device.kmd.gpu_counter() if started_at(channel) else 0
     dispatch.launch(channel, wanted.grid_threads, initiator)
-    channel.finish(header, wanted.signal_va, begun)
+    channel.finish(header, wanted.signal_va, gpu_counter)
     channel.next_packet()
 
 
@@ -207,10 +207,10 @@ def _barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
     once."""
     fields = aql.BARRIER.unpack(packet)
     values = [va + aql.SIGNAL_VALUE for va in fields[3:8] if va]
-    each = all if header & 0xFF == AqlType.BARRIER_AND else any
+    item = all if header & 0xFF == AqlType.BARRIER_AND else any
 
     def ready() -> bool:
-        return not values or each(not any(channel.space.read(va, 8)) for va in values)
+        return not values or item(not any(channel.space.read(va, 8)) for va in values)
 
     def over() -> None:
         for va in values:
@@ -219,7 +219,7 @@ def _barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
         channel.next_packet()
 
     names = ", ".join(f"0x{va:x}" for va in values)
-    channel.wait_for(Wait(ready, f"{each.__name__} of the signals at {names} to be 0", then=over))
+    channel.wait_for(Wait(ready, f"{item.__name__} of the signals at {names} to be 0", then=over))
 
 
 def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
@@ -286,7 +286,7 @@ def started_at(channel: ComputeChannel) -> bool:
     return bool(properties & aql.PROPERTY_PROFILING)
 
 
-def complete(channel: ComputeChannel, va: int, begun: int) -> None:
+def complete(channel: ComputeChannel, va: int, start: int) -> None:
     """Complete a signal after all earlier work: time stamps, decremented value, mailbox, interrupt."""
     if va % aql.SIGNAL_BYTES:
         raise Illegal(f"completion signal 0x{va:x}: not aligned to {aql.SIGNAL_BYTES} bytes")
@@ -294,8 +294,8 @@ def complete(channel: ComputeChannel, va: int, begun: int) -> None:
     clock = channel.launched_clock()
 
     def at_end() -> bool:
-        if begun:
-            stamps = struct.pack("<QQ", begun, channel.device.kmd.gpu_counter())
+        if start:
+            stamps = struct.pack("<QQ", start, channel.device.kmd.gpu_counter())
             channel.space.write(va + aql.SIGNAL_START_TS, stamps)
         if not channel.device.kmd.injected("fence-never-written"):
             _decrement(channel, va)

@@ -75,7 +75,7 @@ def dispatch_registers(
     about_queue = queue_va(space, queue)
     wave = 32 if kernel.properties & aql.WAVE32 else 64
     blocks = -(-packet.group_bytes // LDS_GRANULE_BYTES)
-    found = {
+    result = {
         register.PGM_LO: program_va >> 8 & 0xFFFFFFFF,
         register.PGM_HI: program_va >> 40,
         register.PGM_RSRC1: kernel.rsrc1,
@@ -85,11 +85,11 @@ def dispatch_registers(
         **{register.START_X + axis: 0 for axis in range(3)},
     }
     if kernel.rsrc2 & SCRATCH_EN:
-        found |= _scratch(space, about_queue, packet.private_bytes * wave)
+        result |= _scratch(space, about_queue, packet.private_bytes * wave)
     user = _user_data(kernel, packet, packet_va, about_queue, queue)
-    found |= {register.USER_DATA_0 + index: value for index, value in enumerate(user)}
+    result |= {register.USER_DATA_0 + index: value for index, value in enumerate(user)}
     initiator = COMPUTE_SHADER_EN | FORCE_START_AT_000 | USE_THREAD_DIMENSIONS | PARTIAL_TG_EN
-    return found, initiator | (CS_W32_EN if wave == 32 else 0)
+    return result, initiator | (CS_W32_EN if wave == 32 else 0)
 
 
 def queue_va(space: AddressSpace, queue: HardwareQueue) -> int:

@@ -14,31 +14,31 @@ PAGE_BYTES = 4096
 def copy(space: AddressSpace, destination: int, source: int, size_bytes: int) -> Callable[[], bool]:
     """Return a function to call until it returns True. Overlapping ranges are copied piece by piece in
     ascending order."""
-    done = 0
+    result = 0
 
     def advance() -> bool:
-        nonlocal done
-        piece = min(PIECE_BYTES, size_bytes - done)
+        nonlocal result
+        piece = min(PIECE_BYTES, size_bytes - result)
         if piece:
-            _copy_piece(space, destination + done, source + done, piece)
-        done += piece
-        return done >= size_bytes
+            _copy_piece(space, destination + result, source + result, piece)
+        result += piece
+        return result >= size_bytes
 
     return advance
 
 
 def fill(space: AddressSpace, destination: int, pattern: bytes, size_bytes: int) -> Callable[[], bool]:
     """Fill the range with repetitions of `pattern`; the last one may be truncated."""
-    done = 0
+    result = 0
     piece_bytes = PIECE_BYTES - PIECE_BYTES % len(pattern)
 
     def advance() -> bool:
-        nonlocal done
-        piece = min(piece_bytes, size_bytes - done)
+        nonlocal result
+        piece = min(piece_bytes, size_bytes - result)
         if piece:
-            write(space, destination + done, (pattern * (piece // len(pattern) + 1))[:piece])
-        done += piece
-        return done >= size_bytes
+            write(space, destination + result, (pattern * (piece // len(pattern) + 1))[:piece])
+        result += piece
+        return result >= size_bytes
 
     return advance
 

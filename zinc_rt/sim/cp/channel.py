@@ -374,7 +374,9 @@ class Channel:
             frame.words[index : index + self.packet_dwords(frame.words[index])] if self._held(frame, index) else []
         )
         before = [
-            f"{name} at {where.place(place)}" for where, place, name in self.history if (where, place) != self.at
+            f"{name} at {where.place(location)}"
+            for where, location, name in self.history
+            if (where, location) != self.at
         ]
         self.queue.report = report(
             self.queue,

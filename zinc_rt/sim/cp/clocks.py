@@ -30,11 +30,11 @@ Clock = Mapping[WorkStream, int]
 FLAGS_KEPT = 4096
 
 
-def join(one: Clock, other: Clock) -> Clock:
+def join(clock: Clock, other: Clock) -> Clock:
     """Return the later of both for each stream. Arguments are never modified: clocks are shared."""
-    if not other or one is other:
-        return one
-    joined = dict(one)
+    if not other or clock is other:
+        return clock
+    joined = dict(clock)
     for stream, number in other.items():
         if joined.get(stream, 0) < number:
             joined[stream] = number

@@ -88,7 +88,7 @@ class CommandProcessor:
         with self._lock:
             if id(queue) in self._channels:
                 return
-            for gone in [each.queue for each in self._off.values() if each.queue.state is QueueState.DESTROYED]:
+            for gone in [item.queue for item in self._off.values() if item.queue.state is QueueState.DESTROYED]:
                 self.forget(gone)
             channel = self._off.pop(id(queue), None)
             if channel is None or channel.queue is not queue:

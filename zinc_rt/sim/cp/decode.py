@@ -15,7 +15,7 @@ from zinc_rt.sim.tables.packets import ONE_DWORD_NOP, ROWS
 
 KEPT = 4096  # headers remembered: a stream of ever new sizes must not grow without end
 _BY_OPCODE: Mapping[int, tuple[PacketRow, ...]] = {
-    each.opcode: tuple(other for other in ROWS if other.opcode == each.opcode) for each in ROWS
+    row.opcode: tuple(other for other in ROWS if other.opcode == row.opcode) for row in ROWS
 }
 
 
@@ -62,8 +62,8 @@ class PacketForms:
                 if self.generation not in row.on:
                     chip = self.generation.name.lower()
                     raise Illegal(f"generation: {row.name} is not a compute packet of {chip}")
-                made = view(row, length, self.generation)
-                return PacketForm(row, length, made, self._run.get(opcode), f"packet {row.name}")
+                result = view(row, length, self.generation)
+                return PacketForm(row, length, result, self._run.get(opcode), f"packet {row.name}")
         sizes = ", ".join(f"{row.name} has {row.sizes_text()}" for row in rows)
         raise Illegal(f"count: count {count} makes {length} dwords: {sizes}")
 

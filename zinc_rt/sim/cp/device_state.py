@@ -122,11 +122,11 @@ class DeviceState:
         return self.published
 
     def hazards(self, space: AddressSpace) -> Hazards:
-        found = self._hazards.get(id(space))
-        if found is None:
-            found = self._hazards[id(space)] = Hazards(self.generation, self._report)
+        hazard = self._hazards.get(id(space))
+        if hazard is None:
+            hazard = self._hazards[id(space)] = Hazards(self.generation, self._report)
             self._spaces[id(space)] = space
-        return found
+        return hazard
 
     def forget(self, space: AddressSpace) -> None:
         """Drop the state of an address space that has no more queues."""

@@ -64,9 +64,9 @@ Report = Callable[[AccessRecord, str, str], None]
 """(the later work, rule, sentence)"""
 
 
-def overlap(one: Ranges, other: Ranges) -> int | None:
+def overlap(ranges: Ranges, other: Ranges) -> int | None:
     """Return the first VA in both."""
-    for va, size in one:
+    for va, size in ranges:
         for va2, size2 in other:
             if va < va2 + size2 and va2 < va + size:
                 return max(va, va2)
@@ -104,8 +104,8 @@ class Hazards:
                 if kind is not WorkKind.CP or other.stream[0] != record.stream[0]:
                     self._check(record, other)
         if record.code:
-            for place in self._written_places(record.code):
-                self._check_code(record, self._code[place])
+            for written_place in self._written_places(record.code):
+                self._check_code(record, self._code[written_place])
         if kind is WorkKind.CP:
             key = (record.stream, accesses)
             self._cp.pop(key, None)
@@ -129,8 +129,8 @@ class Hazards:
         size)."""
         if not caches:
             return
-        each = tuple(caches)  # taking flags apart is slow
-        known = all(cache in self._needed for cache in each)  # to whatever is settled
+        item = tuple(caches)  # taking flags apart is slow
+        known = all(cache in self._needed for cache in item)  # to whatever is settled
         for records in (self._records, self._cp.values(), self._code.values() if Cache.GLI_INV in caches else ()):
             for record in records:
                 if known and record.settled != NEVER:
@@ -139,7 +139,7 @@ class Hazards:
                     inside is None or _within(record.accesses.writes, inside)
                 ):
                     cleaned = record.cleaned
-                    for cache in each:
+                    for cache in item:
                         if cache not in cleaned:
                             cleaned[cache] = issue
 
@@ -195,11 +195,11 @@ class Hazards:
             self._stale(earlier, later, overlap(written, b.reads), wanted)
 
     def _written_places(self, code: Ranges) -> list[Ranges]:
-        found = self._places.get(code)
-        if found is None:
-            found = [place for place in self._code if overlap(place, code) is not None]
-            self._places[code] = found
-        return found
+        result = self._places.get(code)
+        if result is None:
+            result = [location for location in self._code if overlap(location, code) is not None]
+            self._places[code] = result
+        return result
 
     def _check_code(self, later: AccessRecord, earlier: AccessRecord) -> None:
         va = overlap(earlier.accesses.writes, later.code)
@@ -223,10 +223,10 @@ class Hazards:
                 ),
             )
 
-    def _stale(self, earlier: AccessRecord, later: AccessRecord, va: int | None, wanted: Cache) -> None:
+    def _stale(self, earlier: AccessRecord, later: AccessRecord, va: int | None, cache: Cache) -> None:
         if va is None:
             return
-        missing = [cache for cache in wanted if not earlier.cleaned.get(cache, later.issue) < later.issue]
+        missing = [cache for cache in cache if not earlier.cleaned.get(cache, later.issue) < later.issue]
         if missing:
             names = ", ".join(str(cache.name) for cache in missing)
             self._report_once(

@@ -70,7 +70,7 @@ class QueueScheduler:
         if wanted <= 0:
             return []
         idle = [channel for channel in self._mapped if not channel.has_work()]
-        done = [
+        channels = [
             channel
             for channel, turns in self._mapped.items()
             if turns >= QUANTUM_SLICES
@@ -78,8 +78,8 @@ class QueueScheduler:
             and channel.queue.state is QueueState.ACTIVE
             and channel.preemptible()
         ]
-        done.sort(key=lambda channel: -self._mapped[channel])
-        return (idle + done)[:wanted]
+        channels.sort(key=lambda channel: -self._mapped[channel])
+        return (idle + channels)[:wanted]
 
 
 def _fuel(channel: Channel) -> int:

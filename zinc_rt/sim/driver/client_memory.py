@@ -58,14 +58,14 @@ class InProcessMemory:
         if not is_user_range(address, size_bytes):
             raise OSError(errno.EFAULT, f"0x{address:x}: no user address")
         here = _Vector(ctypes.addressof(buffer), size_bytes)  # type: ignore[arg-type]
-        there = _Vector(address, size_bytes)
-        done = call(os.getpid(), ctypes.byref(here), 1, ctypes.byref(there), 1, 0)  # type: ignore[operator]
-        if done != size_bytes:
+        vector = _Vector(address, size_bytes)
+        result = call(os.getpid(), ctypes.byref(here), 1, ctypes.byref(vector), 1, 0)  # type: ignore[operator]
+        if result != size_bytes:
             raise OSError(errno.EFAULT, f"0x{address:x}: not all of the {size_bytes} bytes are mapped")
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
         if address % PAGE_BYTES or size_bytes % PAGE_BYTES:
             raise OSError(errno.EINVAL, "not whole pages")
-        for at in range(address, address + size_bytes, PAGE_BYTES):
-            self.write(at, self.read(at, 1))  # readable and writable, and paged in
+        for index in range(address, address + size_bytes, PAGE_BYTES):
+            self.write(index, self.read(index, 1))  # readable and writable, and paged in
         return memoryview((ctypes.c_char * size_bytes).from_address(address)).cast("B")

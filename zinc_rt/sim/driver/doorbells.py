@@ -36,16 +36,16 @@ class Doorbells:
 
     def unwatch(self, queue: HardwareQueue) -> None:
         with self._lock:
-            self._watched = tuple(each for each in self._watched if each.queue is not queue)
+            self._watched = tuple(item for item in self._watched if item.queue is not queue)
 
     def look(self) -> bool:
         """Poll every doorbell once; return whether any was rung."""
         rung = []
-        for each in self._watched:
-            value = each.words.u64[each.index]
-            if value != each.last:
-                each.last = value
-                rung.append((each.queue, value))
+        for item in self._watched:
+            value = item.words.u64[item.index]
+            if value != item.last:
+                item.last = value
+                rung.append((item.queue, value))
         self._before()  # after the loads above, so that a flush stored before a doorbell is visible here
         for queue, value in rung:
             self._ring(queue, value)

@@ -37,7 +37,7 @@ def _hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
     if ip not in _IPS or call.arg["hw_ip_instance"]:
         raise OSError(errno.EINVAL, "unknown IP")
     name = "SDMA0" if ip == amdgpu.AMDGPU_HW_IP_DMA else "GC"
-    major, minor, revision = next(each.version for each in gpu.chip.ips if each.name == name)
+    major, minor, revision = next(item.version for item in gpu.chip.ips if item.name == name)
     record = amdgpu.INFO_HW_IP.new(
         hw_ip_version_major=major,
         hw_ip_version_minor=minor,

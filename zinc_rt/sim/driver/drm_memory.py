@@ -66,22 +66,22 @@ def gem_create(call: IoctlCall) -> None:
         raise OSError(errno.ENOMEM, "beyond any memory")
     if domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
         gpu.make_room(round_up(size, PAGE_BYTES), call.process.pid)
-    place = _place(gpu, domains, round_up(size, PAGE_BYTES), flags)
+    location = _place(gpu, domains, round_up(size, PAGE_BYTES), flags)
     uncached = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
     if gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
         uncached |= amdgpu.AMDGPU_GEM_CREATE_COHERENT
     bo = gpu.memory.allocate(
-        place.heap,
+        location.heap,
         size,
-        f"{place.heap.value} of file",
+        f"{location.heap.value} of file",
         host_visible=not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS,
-        cached=place.heap is Heap.GTT and not flags & uncached,
+        cached=location.heap is Heap.GTT and not flags & uncached,
     )
-    bo.domains, bo.visible, bo.owner = place.domains, place.visible, call.process.pid
+    bo.domains, bo.visible, bo.owner = location.domains, location.visible, call.process.pid
     bo.create_flags = flags & ~amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED  # only a hint
     bo.create_flags |= amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED
     handle = file.add(bo)
-    bo.name = f"{place.heap.value} handle {handle}"
+    bo.name = f"{location.heap.value} handle {handle}"
     arg.raw[:] = bytes(len(arg.raw))  # a union: the answer replaces the question
     arg["handle"] = handle
 
@@ -246,9 +246,9 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
         _drop(file, span)
         for start, stop in ((span.start, min(span.end, va)), (max(span.start, end), span.end)):
             if start < stop:
-                at = span.offset + start - span.start
+                offset = span.offset + start - span.start
                 rights = {"read": span.read, "write": span.write, "execute": span.execute}
-                file.vm.map(start, stop - start, span.bo, offset=at, **rights)
+                file.vm.map(start, stop - start, span.bo, offset=offset, **rights)
                 span.bo.references += 1
         file.gpu.release(span.bo)
         file.gpu.release(span.bo)
@@ -289,7 +289,7 @@ def prime_to_fd(call: IoctlCall) -> None:
 def prime_from_fd(call: IoctlCall) -> None:
     file = call.drm
     bo = call.dma_buf(call.arg["fd"]).bo
-    known = next((handle for handle, each in file.handles.items() if each is bo), None)
+    known = next((handle for handle, item in file.handles.items() if item is bo), None)
     if known is None:
         bo.references += 1
         known = file.add(bo)

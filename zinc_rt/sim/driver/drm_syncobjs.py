@@ -37,15 +37,15 @@ def _handles(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
 
 
 def reset(call: IoctlCall) -> None:
-    for each in _handles(call):
-        each.replace(None)
+    for item in _handles(call):
+        item.replace(None)
 
 
 def signal(call: IoctlCall) -> None:
     objects = _handles(call)
     with call.machine.changed:
-        for each in objects:
-            each.replace(DmaFence(done=True))
+        for item in objects:
+            item.replace(DmaFence(done=True))
         call.machine.changed.notify_all()
 
 
@@ -55,8 +55,8 @@ def timeline_signal(call: IoctlCall) -> None:
     objects = _handles(call)
     points = call.numbers_at(call.arg["points"], len(objects), 8) if call.arg["points"] else [0] * len(objects)
     with call.machine.changed:
-        for each, point in zip(objects, points, strict=True):
-            each.attach(DmaFence(done=True), point)
+        for item, point in zip(objects, points, strict=True):
+            item.attach(DmaFence(done=True), point)
         call.machine.changed.notify_all()
 
 
@@ -65,7 +65,7 @@ def query(call: IoctlCall) -> None:
         raise OSError(errno.EINVAL, "unknown flags")
     objects = _handles(call)
     submitted = bool(call.arg["flags"])
-    values = [max([each.reached()] + [p for p, _ in each.points if submitted]) for each in objects]
+    values = [max([item.reached()] + [p for p, _ in item.points if submitted]) for item in objects]
     call.put(call.arg["points"], b"".join(value.to_bytes(8, "little") for value in values))
 
 
@@ -96,20 +96,20 @@ def _wait(call: IoctlCall, objects: list[SyncobjState], points: list[int] | None
     pairs = list(zip(objects, points, strict=True))
     available = bool(flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE)
     for_submit = flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT or available
-    if not for_submit and not all(each.submitted(point) for each, point in pairs):
+    if not for_submit and not all(item.submitted(point) for item, point in pairs):
         raise OSError(errno.EINVAL, "nothing was submitted to wait for")
     wait_all = bool(flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL)
 
     def ready() -> int | None:
-        done = [(each.submitted if available else each.signaled)(point) for each, point in pairs]
-        if all(done) if wait_all else any(done) or not pairs:
-            return done.index(True) if done else 0
+        result = [(item.submitted if available else item.signaled)(point) for item, point in pairs]
+        if all(result) if wait_all else any(result) or not pairs:
+            return result.index(True) if result else 0
         return None
 
     first = wait_until(call.machine.changed, ready, call.arg["timeout_nsec"])
     if first is None:
         raise OSError(errno.ETIME, "not signalled in time")
     call.arg["first_signaled"] = first
-    for each, _ in pairs:
-        if each.fence is not None and each.fence.done and each.fence.error:
-            raise OSError(each.fence.error, "the fence ended with an error")
+    for item, _ in pairs:
+        if item.fence is not None and item.fence.done and item.fence.error:
+            raise OSError(item.fence.error, "the fence ended with an error")

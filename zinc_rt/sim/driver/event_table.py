@@ -185,8 +185,8 @@ class EventTable:
                     event.waiters.append(entry)
             try:
                 while True:
-                    done = [entry.activated for entry in entries]
-                    if (all(done) if wait_all else any(done)) or not entries:
+                    result = [entry.activated for entry in entries]
+                    if (all(result) if wait_all else any(result)) or not entries:
                         return kfd.KFD_IOC_WAIT_RESULT_COMPLETE, entries
                     if any(entry.event.destroyed for entry in entries):
                         raise OSError(errno.EIO, "an event was destroyed during the wait")

@@ -36,7 +36,7 @@ class SyncobjState:
             self.replace(fence)
             return
         self.points.append((point, fence))
-        self.points.sort(key=lambda each: each[0])
+        self.points.sort(key=lambda point: point[0])
         self.fence = fence
 
     def replace(self, fence: DmaFence | None) -> None:
@@ -51,7 +51,7 @@ class SyncobjState:
     def submitted(self, point: int) -> bool:
         if point == 0:
             return self.fence is not None
-        return self.reached() >= point or any(each >= point for each, _ in self.points)
+        return self.reached() >= point or any(item >= point for item, _ in self.points)
 
     def signaled(self, point: int) -> bool:
         if point == 0:

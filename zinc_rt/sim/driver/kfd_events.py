@@ -56,14 +56,14 @@ def wait(call: IoctlCall) -> None:
     arg = call.arg
     arg["wait_result"] = kfd.KFD_IOC_WAIT_RESULT_FAIL
     address, size = arg["events_ptr"], kfd.EVENT_DATA.size_bytes
-    wanted = call.records_at(address, arg["num_events"], kfd.EVENT_DATA)
+    records = call.records_at(address, arg["num_events"], kfd.EVENT_DATA)
     ages = call.machine.linux.kfd_minor >= AGE_MINOR
-    asked = [(each["event_id"], each["last_event_age"] if ages else 0) for each in wanted]
+    asked = [(record["event_id"], record["last_event_age"] if ages else 0) for record in records]
     result, entries = call.kfd.events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
     if result == kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
-        for place, (record, entry) in enumerate(zip(wanted, entries, strict=True)):
+        for location, (record, entry) in enumerate(zip(records, entries, strict=True)):
             if entry.activated:
-                call.put(address + place * size, _fired(bytes(record.raw), entry))
+                call.put(address + location * size, _fired(bytes(record.raw), entry))
     arg["wait_result"] = result
 
 

@@ -136,10 +136,10 @@ def free(call: IoctlCall) -> None:
 
 
 def _devices(call: IoctlCall) -> list[int]:
-    count, done = call.arg["n_devices"], call.arg["n_success"]
+    count, result = call.arg["n_devices"], call.arg["n_success"]
     if count == 0:
         raise OSError(errno.EINVAL, "no devices")
-    if done > count:
+    if result > count:
         raise OSError(errno.EINVAL, "more successes than devices")
     return call.numbers_at(call.arg["device_ids_array_ptr"], count, limit=MAX_DEVICES)
 
@@ -149,12 +149,12 @@ def map_to_gpu(call: IoctlCall) -> None:
     ids = _devices(call)
     process.bound(process.gpu(handle >> 32), errno.ENODEV)
     buffer = process.buffer(handle, errno.ENOMEM)  # sic
-    for place in range(call.arg["n_success"], len(ids)):
-        peer = process.gpu(ids[place])
+    for index in range(call.arg["n_success"], len(ids)):
+        peer = process.gpu(ids[index])
         on = process.bound(peer, errno.ENODEV)
         if peer.gpu_id not in buffer.spans:
             buffer.spans[peer.gpu_id] = _map(buffer, on.vm)
-        call.arg["n_success"] = place + 1
+        call.arg["n_success"] = index + 1
 
 
 def _map(buffer: KfdBuffer, vm: GpuVm) -> list:
@@ -178,15 +178,15 @@ def unmap_from_gpu(call: IoctlCall) -> None:
     ids = _devices(call)
     process.gpu(handle >> 32)
     buffer = process.buffer(handle, errno.ENODEV)
-    for place in range(call.arg["n_success"], len(ids)):
-        peer = process.gpu(ids[place])
+    for index in range(call.arg["n_success"], len(ids)):
+        peer = process.gpu(ids[index])
         if peer.gpu_id not in buffer.spans:
             raise OSError(errno.EINVAL, "not mapped there")
         held = any(buffer.bo in queue.held for queue in process.queues.values())
         if held and peer.linux.buffer_validation:
             raise OSError(errno.EBUSY, "in use by a live queue")
         process.unmap(buffer, peer.gpu_id)
-        call.arg["n_success"] = place + 1
+        call.arg["n_success"] = index + 1
 
 
 def available_memory(call: IoctlCall) -> None:

@@ -170,7 +170,7 @@ def _exact(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
 
 
 def _sdma_slot(process: KfdProcessState, gpu: SimGpu, arg: Fields) -> tuple[int, int]:
-    taken = {queue.sdma_slot for each in call_owners(gpu) for queue in each.queues_on(gpu)}
+    taken = {queue.sdma_slot for process in call_owners(gpu) for queue in process.queues_on(gpu)}
     engines = range(gpu.chip.sdma_engines)
     if arg["queue_type"] == kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI:
         engines = range(0)  # these chips have none

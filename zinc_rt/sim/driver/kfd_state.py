@@ -165,7 +165,7 @@ class KfdProcessState:
         """Take the queue off (kfd_dqm_suspend_bad_queue_mes); it can still be destroyed. Then set the bit
         in the error reason and signal the event that the save area's header names
         (kfd_send_exception_to_runtime)."""
-        state = next((each for each in self.queues.values() if each.hardware is queue), None)
+        state = next((item for item in self.queues.values() if item.hardware is queue), None)
         header_va = queue.extra.get("save_area_va", 0)
         if state is not None:
             state.gpu.evict(queue)
@@ -187,11 +187,11 @@ class KfdProcessState:
             self.events.set(event_id)
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
-        gpu = next((each.gpu for each in self.queues.values() if each.hardware is queue), None)
+        gpu = next((item.gpu for item in self.queues.values() if item.hardware is queue), None)
         if gpu is None:
             return  # the process ended meanwhile
-        for each in self.queues_on(gpu):
-            gpu.evict(each.hardware)
+        for item in self.queues_on(gpu):
+            gpu.evict(item.hardware)
         if gpu.injector.strikes("lost-memory-event"):
             return
         data = {

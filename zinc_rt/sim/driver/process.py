@@ -69,8 +69,8 @@ class Process:
         if self.kfd is not None:
             self.kfd.close()
             held, self.kfd = self.kfd.held_files, None
-            for each in held:
-                each.release()
+            for item in held:
+                item.release()
         for fd in list(self.files):
             self.release(self.files.pop(fd))
         self.dead = True

@@ -167,16 +167,16 @@ def _discovery(root: str, ip: Ip) -> dict[str, Text]:
     files: dict[str, Text] = {}
     for instance in range(ip.instances):
         for name in (str(ip.hw_id), ip.name):  # the named folder is a link to the numbered one
-            at = f"{root}/ip_discovery/die/0/{name}/{instance}"
+            index = f"{root}/ip_discovery/die/0/{name}/{instance}"
             files |= {
-                f"{at}/hw_id": f"{ip.hw_id}\n",
-                f"{at}/num_instance": f"{instance}\n",
-                f"{at}/major": f"{ip.version[0]}\n",
-                f"{at}/minor": f"{ip.version[1]}\n",
-                f"{at}/revision": f"{ip.version[2]}\n",
-                f"{at}/harvest": "0x0\n",
-                f"{at}/num_base_addresses": f"{len(ip.bases)}\n",
-                f"{at}/base_addr": "".join(f"0x{base:08X}\n" for base in ip.bases),
+                f"{index}/hw_id": f"{ip.hw_id}\n",
+                f"{index}/num_instance": f"{instance}\n",
+                f"{index}/major": f"{ip.version[0]}\n",
+                f"{index}/minor": f"{ip.version[1]}\n",
+                f"{index}/revision": f"{ip.version[2]}\n",
+                f"{index}/harvest": "0x0\n",
+                f"{index}/num_base_addresses": f"{len(ip.bases)}\n",
+                f"{index}/base_addr": "".join(f"0x{base:08X}\n" for base in ip.bases),
             }
     return files
 
@@ -259,7 +259,7 @@ def tree(machine: ShownMachine) -> dict[str, Text]:
 
 
 def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
-    at = f"nodes/{gpu.index + 1}"
+    index = f"nodes/{gpu.index + 1}"
 
     def shown(text: str) -> Callable[[], str]:
         def show() -> str:
@@ -270,15 +270,15 @@ def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
         return show
 
     files: dict[str, Text] = {
-        f"{at}/gpu_id": shown(f"{gpu.gpu_id}\n"),
-        f"{at}/name": shown("ip discovery\n"),
-        f"{at}/properties": shown(properties(gpu_node(gpu))),
-        f"{at}/mem_banks/0/properties": properties(_bank(gpu)),
-        f"{at}/mem_banks/0/used_memory": lambda: f"{gpu.memory.used[Heap.VRAM]}\n",
-        f"{at}/io_links/0/properties": properties(_link(gpu, gpu.index + 1, 0)),
+        f"{index}/gpu_id": shown(f"{gpu.gpu_id}\n"),
+        f"{index}/name": shown("ip discovery\n"),
+        f"{index}/properties": shown(properties(gpu_node(gpu))),
+        f"{index}/mem_banks/0/properties": properties(_bank(gpu)),
+        f"{index}/mem_banks/0/used_memory": lambda: f"{gpu.memory.used[Heap.VRAM]}\n",
+        f"{index}/io_links/0/properties": properties(_link(gpu, gpu.index + 1, 0)),
     }
     for number, cache in enumerate(_caches(gpu.chip)):
-        files[f"{at}/caches/{number}/properties"] = properties(cache)
+        files[f"{index}/caches/{number}/properties"] = properties(cache)
     return files
 
 

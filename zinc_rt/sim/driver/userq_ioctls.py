@@ -155,14 +155,14 @@ def _held_wptr(file: DrmFile, va: int) -> int:
     span = file.vm.span_at(va)
     if span is None or va + 8 > span.end:
         raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
-    at = span.offset + va - span.start
-    return int.from_bytes(span.bo.host_view.view[at : at + 8], "little")
+    offset = span.offset + va - span.start
+    return int.from_bytes(span.bo.host_view.view[offset : offset + 8], "little")
 
 
 def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, list[Bo]]:
     """Return the EOP buffer's address, and the buffers of the MQD that the queue holds."""
     structs = (amdgpu.USERQ_MQD_COMPUTE, amdgpu.USERQ_MQD_COMPUTE_CWSR)
-    struct = next(each for each in structs if each.size_bytes == gpu.linux.userq_mqd_bytes)
+    struct = next(struct for struct in structs if struct.size_bytes == gpu.linux.userq_mqd_bytes)
     if call.arg["mqd_size"] != struct.size_bytes:
         raise OSError(errno.EINVAL, "mqd_size")
     try:
@@ -243,7 +243,7 @@ def signal(call: IoctlCall) -> None:
         for syncobj in syncobjs:
             syncobj.replace(fence)
         for bo in bos:
-            bo.fences = [each for each in bo.fences if not each.done] + [fence]
+            bo.fences = [fence for fence in bo.fences if not fence.done] + [fence]
         call.machine.changed.notify_all()
 
 
@@ -303,5 +303,5 @@ def _check_alive(call: IoctlCall) -> None:
 
 def _fences(syncobj: SyncobjState, point: int) -> list[DmaFence]:
     if point:
-        return [fence for at, fence in syncobj.points if at >= point][:1]
+        return [fence for index, fence in syncobj.points if index >= point][:1]
     return [syncobj.fence] if syncobj.fence is not None else []

@@ -113,7 +113,7 @@ class UserQueues:
             self.gpu.reset_queue(queue.hardware)
 
     def _queue(self, hardware: HardwareQueue) -> UserQueue | None:
-        return next((each for each in self.queues.values() if each.hardware is hardware), None)
+        return next((queue for queue in self.queues.values() if queue.hardware is hardware), None)
 
     # --- sim.gpu.QueueOwner ---
 
@@ -124,24 +124,24 @@ class UserQueues:
         """Ignore the exception: user queues accept no AQL packets."""
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        found = self._queue(queue)
-        if found is None:
+        result = self._queue(queue)
+        if result is None:
             return
         with self._changed:
-            self.fence_memory().store.u64[self.fence_slot(found.queue_id)] = position_dw
-            for fence in found.pending:
+            self.fence_memory().store.u64[self.fence_slot(result.queue_id)] = position_dw
+            for fence in result.pending:
                 if fence.value <= position_dw:
                     fence.complete()
-            found.pending = [fence for fence in found.pending if not fence.done]
+            result.pending = [fence for fence in result.pending if not fence.done]
             self._changed.notify_all()
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
         self.vm.last_fault = (fault.va & ~0xFFF, _STATUS[fault.access])
 
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
-        for each in list(self.queues.values()):
-            if whole_gpu or each.hardware is queue:
-                each.hardware.state = QueueState.DESTROYED
-                self.cancel(each)
+        for item in list(self.queues.values()):
+            if whole_gpu or item.hardware is queue:
+                item.hardware.state = QueueState.DESTROYED
+                self.cancel(item)
         for context in self._contexts.values():
             context.guilty |= guilty

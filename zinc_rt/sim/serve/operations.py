@@ -154,7 +154,7 @@ def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
 
 
 def _counters(session: ClientSession, message: WireMessage) -> dict[str, Any]:
-    return {"kernels": [asdict(each) for gpu in session.machine.gpus for each in gpu.profile()]}
+    return {"kernels": [asdict(item) for gpu in session.machine.gpus for item in gpu.profile()]}
 
 
 def _discard(session: ClientSession, message: WireMessage) -> None:
@@ -187,7 +187,7 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "watchpoint_hits": lambda s, m: {
         "hits": [asdict(watchpoint_hit) for watchpoint_hit in s.driver.watchpoint_hits()]
     },
-    "executions": lambda s, m: {"executions": [asdict(each) for each in s.driver.executions()]},
+    "executions": lambda s, m: {"executions": [asdict(execution) for execution in s.driver.executions()]},
     "tell_again": lambda s, m: s.driver.tell_again(),
     "tell_unfinished": lambda s, m: s.driver.tell_unfinished(),
     "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),

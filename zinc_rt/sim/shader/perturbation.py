@@ -18,6 +18,6 @@ def every_result(by: int, *functions: str) -> int:
     if by not in (1, -1) or set(functions) - set(FUNCTIONS):
         raise ValueError(f"expected +1 or -1 and functions of {FUNCTIONS}, not {by} and {functions}")
     kept = sum(
-        1 << FIRST_KEPT_BIT + at for at, name in enumerate(FUNCTIONS) if functions and name not in functions
+        1 << FIRST_KEPT_BIT + index for index, name in enumerate(FUNCTIONS) if functions and name not in functions
     )
     return 1 << (UP_BIT if by > 0 else DOWN_BIT) | kept

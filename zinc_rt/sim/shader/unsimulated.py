@@ -50,5 +50,7 @@ def unsimulated(code: bytes, target: Target, entry: int = 0) -> dict[str, str]:
 
     A wave that reaches one ends with the finding `illegal`.
     """
-    reachable = sorted(control_flow(code, target, entry, running=True).instructions(), key=lambda each: each[0])
-    return {each.row.name: kind for _, each in reachable if (kind := reason(each.row))}
+    reachable = sorted(
+        control_flow(code, target, entry, running=True).instructions(), key=lambda instruction: instruction[0]
+    )
+    return {item.row.name: kind for _, item in reachable if (kind := reason(item.row))}

@@ -21,12 +21,12 @@ DESCRIPTOR_BYTES, ENTRY_OFFSET, CODE_ALIGNMENT = 64, 16, 256
 def header() -> str:
     """What kernels.h holds. Raises CalledProcessError where the assembler refuses."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "kernels.o"
+        result = Path(folder) / "kernels.o"
         target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-c"]
         subprocess.run(
-            [sys.executable, "-m", "ziglang", "clang", *target, str(SOURCE), "-o", str(made)], check=True
+            [sys.executable, "-m", "ziglang", "clang", *target, str(SOURCE), "-o", str(result)], check=True
         )
-        data = made.read_bytes()
+        data = result.read_bytes()
     sections = section_contents(data, SOURCE.name)
     symbols = {name: value for _, name, value in symbol_values(data, SOURCE.name)}
     names = sorted((name for name in symbols if f"{name}.kd" in symbols), key=symbols.__getitem__)
@@ -40,7 +40,7 @@ def header() -> str:
         struct.pack_into("<q", image, descriptor + ENTRY_OFFSET, code + symbols[name] - descriptor)
         lines.append(f"#define KERNEL_{name.upper()} {descriptor:#x}")
     words = struct.unpack(f"<{len(image) // 4}I", image)
-    rows = [", ".join(f"0x{word:08x}" for word in words[at : at + 8]) for at in range(0, len(words), 8)]
+    rows = [", ".join(f"0x{word:08x}" for word in words[index : index + 8]) for index in range(0, len(words), 8)]
     return "\n".join(
         [*lines, "", "static const uint32_t kernel_image[] = {", *(f"    {row}," for row in rows), "};", ""]
     )

@@ -105,7 +105,7 @@ def _running(engine: ShaderEngine, dispatch: ShaderDispatch) -> Callable[[], Acc
         accesses = engine.run(dispatch)
         if accesses is not None:
             parts = (accesses.reads, accesses.scalar_reads, accesses.writes, accesses.atomics)
-            space.after_waves(each for ranges in parts for each in ranges)
+            space.after_waves(item for ranges in parts for item in ranges)
         return accesses
 
     return advance

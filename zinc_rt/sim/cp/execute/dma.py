@@ -20,8 +20,10 @@ PIECES_A_STEP = 256
 def dma_data(channel: ComputeChannel, packet: View) -> None:
     _transfer(channel, packet)
     if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC; also of 0 bytes: Mesa's si_cp_dma_wait_for_idle
-        done = partial(channel.saw, WorkKind.DMA)
-        channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=done))
+        result = partial(channel.saw, WorkKind.DMA)
+        channel.wait_for(
+            Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=result)
+        )
 
 
 def _transfer(channel: ComputeChannel, packet: View) -> None:
@@ -65,17 +67,17 @@ def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
         "packet-unverified", "the position of the data in DMA_DATA_FILL_MULTI is unverified: it fills with 0"
     )
     size, stride, count = packet.byte_count, packet.byte_stride, packet.dma_count
-    done = 0
+    result = 0
 
     def advance() -> bool:
-        nonlocal done
-        for _ in range(min(PIECES_A_STEP, count - done)):
+        nonlocal result
+        for _ in range(min(PIECES_A_STEP, count - result)):
             if size:
-                bulk_moves.write(channel.space, packet.dst + done * stride, bytes(size))
-            done += 1
+                bulk_moves.write(channel.space, packet.dst + result * stride, bytes(size))
+            result += 1
             if size >= bulk_moves.PAGE_BYTES:
                 break
-        return done >= count
+        return result >= count
 
     extent = (count - 1) * stride + size if count else 0
     channel.launch(WorkKind.DMA, _finishing(advance, Accesses(writes=((packet.dst, extent),))))

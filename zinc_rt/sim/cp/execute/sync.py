@@ -140,11 +140,11 @@ _RELEASE = {
 
 
 def _caches(control: int, names: Mapping[int, Cache]) -> Cache:
-    found = NO_CACHE
+    selected = NO_CACHE
     for bit, cache in names.items():
         if control & bit:
-            found |= cache
-    return found
+            selected |= cache
+    return selected
 
 
 def _interrupts(channel: ComputeChannel, packet: View) -> bool:

@@ -45,14 +45,14 @@ def _emit(letters: str, test: Test, *, to_exec: bool) -> EmitFunction:
         first = 0 if to_exec else 1
         with dpp.operands_of(e, instruction, first) as operands:
             a, b = (
-                source(e, instruction, operand, at, letter)
-                for at, (operand, letter) in enumerate(zip(operands[first:], letters, strict=True))
+                source(e, instruction, operand, index, letter)
+                for index, (operand, letter) in enumerate(zip(operands[first:], letters, strict=True))
             )
-            found = test(e, a, b)
+            result = test(e, a, b)
             if to_exec:
-                e.regs.write_exec(e.b.and_(found, e.exec.written()))
+                e.regs.write_exec(e.b.and_(result, e.exec.written()))
             else:
-                e.set_mask(operands[0], found)
+                e.set_mask(operands[0], result)
 
     return emit
 
@@ -99,20 +99,20 @@ def _has_class(e: Emitter, value: Value, wanted: Value) -> Value:
 
 def _table(to_exec: bool) -> dict[str, EmitFunction]:
     prefix = "v_cmpx" if to_exec else "v_cmp"
-    found: dict[str, EmitFunction] = {}
+    result: dict[str, EmitFunction] = {}
     for name, letter in (("f16", "h"), ("f32", "f"), ("f64", "d")):
         for test, (comparison, unordered) in _FLOAT_TESTS.items():
             emit = _emit(letter * 2, _float_test(comparison, unordered), to_exec=to_exec)
-            found[f"{prefix}_{test}_{name}"] = emit
-        found[f"{prefix}_class_{name}"] = _emit_class(letter.upper(), to_exec=to_exec)
+            result[f"{prefix}_{test}_{name}"] = emit
+        result[f"{prefix}_class_{name}"] = _emit_class(letter.upper(), to_exec=to_exec)
     for name, letter in (("16", "s"), ("32", "i"), ("64", "l")):
         for test, comparison in _INTEGER_TESTS.items():
             unsigned = _emit(letter * 2, _integer_test(comparison, False), to_exec=to_exec)
             wide = letter.upper() if letter == "l" else letter
             signed = _emit(wide * 2, _integer_test(comparison, True), to_exec=to_exec)
-            found[f"{prefix}_{test}_u{name}"] = unsigned
-            found[f"{prefix}_{test}_i{name}"] = signed
-    return found
+            result[f"{prefix}_{test}_u{name}"] = unsigned
+            result[f"{prefix}_{test}_i{name}"] = signed
+    return result
 
 
 EMIT: dict[str, EmitFunction] = _table(False) | _table(True)

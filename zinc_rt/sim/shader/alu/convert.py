@@ -28,9 +28,9 @@ def saturating(e: Emitter, value: Value, to: ir.IntType, signed: bool) -> Value:
     b, bits = e.b, to.width
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     above = b.fcmp_ordered(">=", value, float(high + 1))
-    least = float(low) if signed and bits == 32 else float(low - 1)
+    minimum = float(low) if signed and bits == 32 else float(low - 1)
     comparison = ">=" if signed and bits == 32 else ">"
-    inside = b.and_(b.fcmp_ordered(comparison, value, least), b.not_(above))
+    inside = b.and_(b.fcmp_ordered(comparison, value, minimum), b.not_(above))
     kept = b.select(inside, value, 0.0)
     result = (b.fptosi if signed or bits < 32 else b.fptoui)(kept, b.lanes(I32))
     if signed:
@@ -141,8 +141,8 @@ _TO_WHOLE = {
 
 def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
     """Insert a number as a byte at position `place` of `into`, rounded according to MODE (captured on silicon)."""
-    whole = e.b.intrinsic(_TO_WHOLE[e.mode.rounding(FLOAT)], value.type, value)
-    byte = e.b.zext(saturating(e, whole, I8, False), into.type)
+    intrinsic = e.b.intrinsic(_TO_WHOLE[e.mode.rounding(FLOAT)], value.type, value)
+    byte = e.b.zext(saturating(e, intrinsic, I8, False), into.type)
     by = e.b.shl(e.b.and_(place, 3), 3)
     kept = e.b.and_(into, e.b.not_(e.b.shl(0xFF, by)))
     return e.b.or_(kept, e.b.shl(byte, by))

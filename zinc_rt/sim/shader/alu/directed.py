@@ -40,9 +40,9 @@ def directed(e: Emitter, name: str, result: ir.Type, rounding: Rounding, *values
         operation = _declared(module, intrinsic, ir.FunctionType(result, arguments))
         how = [ir.MetaDataString(module, text) for text in ("round.dynamic", "fpexcept.strict")]
         b.call(set_rounding, [I32(_HOST[rounding])])
-        found = b.call(operation, [_opaque(b, function.args[0]), *function.args[1:], *how])
+        results = b.call(operation, [_opaque(b, function.args[0]), *function.args[1:], *how])
         b.call(set_rounding, [I32(_HOST[Rounding.NEAREST])])
-        b.ret(found)
+        b.ret(results)
 
     return e.b.call(e.b.helper(f"zrt.{name}.{rounding.name.lower()}.{suffix}", kind, body), list(values))
 
@@ -62,8 +62,8 @@ def _opaque(b: CodeBuilder, value: ir.Value) -> ir.Value:
 
 
 def _declared(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
-    found = module.globals.get(name)
-    return ir.Function(module, kind, name) if found is None else found
+    result = module.globals.get(name)
+    return ir.Function(module, kind, name) if result is None else result
 
 
 # --- operations under the mode of the instruction
@@ -115,8 +115,8 @@ def zero_if_tiny(e: Emitter, result: ir.Value, scaled: ir.Value) -> ir.Value:
     rounded at that scale, is below UP times the smallest normal number: gfx1201 detects tininess after rounding
     (captured on silicon).
     """
-    least = SMALLEST[_element(result.type)] * UP
-    tiny = e.b.fcmp_ordered("<", e.b.intrinsic("llvm.fabs", scaled.type, scaled), least)
+    minimum = SMALLEST[_element(result.type)] * UP
+    tiny = e.b.fcmp_ordered("<", e.b.intrinsic("llvm.fabs", scaled.type, scaled), minimum)
     zero = e.b.intrinsic("llvm.copysign", result.type, constant(0.0, result.type), result)
     return e.b.select(tiny, zero, result)
 
@@ -144,7 +144,7 @@ def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
     nearest = b.fptrunc(value, _of(of, HALF))
     back = b.fpext(nearest, of)
     bits = b.bitcast(nearest, _of(of, I16))
-    size, got = (b.intrinsic("llvm.fabs", of, each) for each in (value, back))
+    size, got = (b.intrinsic("llvm.fabs", of, item) for item in (value, back))
     farther = b.zext(b.fcmp_ordered(">", got, size), bits.type)
     nearer = b.zext(b.fcmp_ordered("<", got, size), bits.type)
     if rounding is not Rounding.ZERO:

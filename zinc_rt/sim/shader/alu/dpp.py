@@ -106,7 +106,7 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
         lanes = lanes_constant(e, [lane in read for lane in range(e.wave)])
         lanes = lanes if e.exec.full else e.b.and_(lanes, e.exec.mask())
     used = ALL if source.half is None else 0xFFFF << 16 * source.half
-    values = [e.regs.read_vgpr(source.index + at, lanes=lanes, used=used) for at in range(source.width)]
+    values = [e.regs.read_vgpr(source.index + index, lanes=lanes, used=used) for index in range(source.width)]
     moved = [shuffled(e, value, reads, zero_outside=any(outside) and zero) for value in values]
     limit: ir.Value | None = None
     if any(outside) and not zero:
@@ -120,9 +120,9 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
             limit = active
         if e.checks.full and (not zero or not is_16):
             lost = e.b.and_(e.exec.mask(), e.b.not_(active))
-            wanted = [through and not out for through, out in zip(lets_through, outside, strict=True)]
-            if not all(wanted):
-                lost = e.b.and_(lost, lanes_constant(e, wanted))
+            passing = [through and not out for through, out in zip(lets_through, outside, strict=True)]
+            if not all(passing):
+                lost = e.b.and_(lost, lanes_constant(e, passing))
             e.reports.report(
                 "inactive-lane", lost, text="DPP reads a lane disabled by EXEC, without fi or bound_ctrl"
             )

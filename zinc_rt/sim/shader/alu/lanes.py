@@ -28,9 +28,9 @@ def _build_permute(function: ir.Function) -> None:
     b.store(values, memory)
     result = ir.Constant(of, ir.Undefined)
     for lane in range(of.count):
-        at = b.extract_element(index, ir.Constant(I32, lane))
-        found = b.load(b.gep(memory, [at], source_etype=I32), typ=I32)
-        result = b.insert_element(result, found, ir.Constant(I32, lane))
+        position = b.extract_element(index, ir.Constant(I32, lane))
+        document = b.load(b.gep(memory, [position], source_etype=I32), typ=I32)
+        result = b.insert_element(result, document, ir.Constant(I32, lane))
     b.ret(result)
 
 
@@ -71,8 +71,8 @@ def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
     if origin.kind is not Kind.VGPR:
         raise NotSimulated(f"reads a lane of {origin.text}")
     lane = _lane(e, select)
-    wanted = _lane_mask(e, lane)
-    e.set_scalar(destination, e.b.extract_element(e.regs.read_vgpr(origin.index, lanes=wanted), lane))
+    lane_mask = _lane_mask(e, lane)
+    e.set_scalar(destination, e.b.extract_element(e.regs.read_vgpr(origin.index, lanes=lane_mask), lane))
 
 
 def _emit_writelane(e: Emitter, instruction: Instruction) -> None:

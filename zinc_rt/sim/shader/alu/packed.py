@@ -40,8 +40,8 @@ from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, consta
 
 def modifier_bits(instruction: Instruction, name: str, default: int) -> tuple[int, int, int]:
     """Return op_sel, op_sel_hi, neg_lo or neg_hi as one bit per source."""
-    found = instruction.modifier(name)
-    bits = found.value if found is not None and isinstance(found.value, tuple) else (default,) * 3
+    modifier = instruction.modifier(name)
+    bits = modifier.value if modifier is not None and isinstance(modifier.value, tuple) else (default,) * 3
     return (*bits, default, default, default)[:3]  # type: ignore[return-value]
 
 
@@ -249,12 +249,17 @@ def _emit_dot2_f32(kind: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
             low_neg, high_neg = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
-            uppers = [modifier_bits(instruction, name, at) for at, name in enumerate(("op_sel", "op_sel_hi"))]
+            uppers = [
+                modifier_bits(instruction, name, index) for index, name in enumerate(("op_sel", "op_sel_hi"))
+            ]
             a, b = (
                 _picked(
-                    e, word(e, operand, BOTH[kind]), (uppers[0][at], uppers[1][at]), (low_neg[at], high_neg[at])
+                    e,
+                    word(e, operand, BOTH[kind]),
+                    (uppers[0][index], uppers[1][index]),
+                    (low_neg[index], high_neg[index]),
                 )
-                for at, operand in enumerate(operands[1:3])
+                for index, operand in enumerate(operands[1:3])
             )
             start = e.vector(operands[3], I32)
             if high_neg[2]:

@@ -76,8 +76,8 @@ def _bit_field(e: Emitter, a: ir.Value, b: ir.Value, *, signed: bool) -> ir.Valu
     width = a.type.width
     offset = _amount(e, b, a)
     count = e.b.and_(e.b.lshr(b, 16), 127)
-    most = constant(width)
-    count = e.b.select(e.b.below(count, most), count, most)
+    maximum = constant(width)
+    count = e.b.select(e.b.below(count, maximum), count, maximum)
     if count.type != a.type:
         count = e.b.zext(count, a.type)
     value = (e.b.ashr if signed else e.b.lshr)(a, offset)

@@ -45,13 +45,13 @@ def _largest_for_infinity(e: Emitter, value: ir.Value, sources: list[ir.Value]) 
     """Apply FP16_OVFL: a half that overflows becomes the largest number; an infinite source stays infinite."""
     if value.type is not HALF or not e.mode.saturates:
         return value
-    b, given = e.b, ir.Constant(I1, 0)
-    for each in sources:
-        exponent, whole = (0x7C00, I16) if each.type is HALF else (0x7F800000, I32)
-        size = b.and_(b.bitcast(each, whole), 0x7FFF if each.type is HALF else 0x7FFFFFFF)
-        given = b.or_(given, b.equal(size, exponent))
+    b, argument = e.b, ir.Constant(I1, 0)
+    for source in sources:
+        exponent, whole = (0x7C00, I16) if source.type is HALF else (0x7F800000, I32)
+        size = b.and_(b.bitcast(source, whole), 0x7FFF if source.type is HALF else 0x7FFFFFFF)
+        argument = b.or_(argument, b.equal(size, exponent))
     bits = b.bitcast(value, I16)
-    infinite = b.and_(b.equal(b.and_(bits, 0x7FFF), 0x7C00), b.not_(given))
+    infinite = b.and_(b.equal(b.and_(bits, 0x7FFF), 0x7C00), b.not_(argument))
     return b.bitcast(b.select(infinite, b.sub(bits, 1), bits), HALF)
 
 

@@ -27,12 +27,12 @@ def _save_exec(function: Binary, bits: int, *, saves_result: bool = False) -> Em
 
     def emit(e: Emitter, i: Instruction) -> None:
         source = e.scalar(i.operands[1], bits)
-        parts = [e.regs.read_sgpr(EXEC_LO + at) for at in range(bits // 32)]
+        parts = [e.regs.read_sgpr(EXEC_LO + index) for index in range(bits // 32)]
         before = e.b.join(parts)
         result = function(e, source, before)
         e.set_scalar(i.operands[0], result if saves_result else before)
-        for at, part in enumerate(e.b.split(result)):
-            e.regs.write_sgpr(EXEC_LO + at, part)
+        for index, part in enumerate(e.b.split(result)):
+            e.regs.write_sgpr(EXEC_LO + index, part)
         e.regs.scc = e.b.unequal(result, 0)
 
     return emit

@@ -84,12 +84,12 @@ class SmallFormat:
         is_normal = b.icmp_unsigned(">", field, 0)
         significand = b.or_(b.and_(size, 0x7FFFFF), b.shl(b.zext(is_normal, of), 23))
         field = b.intrinsic("llvm.umax", of, field, constant(1, of))
-        least = constant(128 - self.bias, of)
-        short = b.intrinsic("llvm.usub.sat", of, least, field)
+        minimum = constant(128 - self.bias, of)
+        short = b.intrinsic("llvm.usub.sat", of, minimum, field)
         short = b.intrinsic("llvm.umin", of, short, constant(31, of))
         added = b.add(b.lshr(significand, short), b.lshr(random, 32 - self.drop))
         units = b.lshr(added, self.drop)
-        above = b.shl(b.intrinsic("llvm.usub.sat", of, field, least), self.mantissa)
+        above = b.shl(b.intrinsic("llvm.usub.sat", of, field, minimum), self.mantissa)
         return self._finished(e, value, b.add(units, above))
 
     def _finished(self, e: Emitter, value: Value, result: Value) -> Value:
@@ -125,8 +125,8 @@ def _emit_from_8(convert: Build) -> EmitFunction:
         with dpp.operands_of(e, instruction) as operands:
             word = source(e, instruction, operands[1], 0, "i")
             select = instruction.modifier("byte_sel")
-            place = select.value if select is not None and isinstance(select.value, int) else 0
-            byte = e.b.and_(e.b.lshr(word, 8 * place), 0xFF)
+            value = select.value if select is not None and isinstance(select.value, int) else 0
+            byte = e.b.and_(e.b.lshr(word, 8 * value), 0xFF)
             e.set_vector(operands[0], convert(e, byte))
 
     return emit
@@ -139,8 +139,8 @@ def _emit_pair_from_8(convert: Build) -> EmitFunction:
         low = e.b.and_(both, 0xFF)
         high = e.b.lshr(both, 8)
         values = [e.b.bitcast(convert(e, byte), both.type) for byte in (low, high)]
-        for at, value in enumerate(values):
-            e.regs.write_vgpr(operands[0].index + at, value)
+        for index, value in enumerate(values):
+            e.regs.write_vgpr(operands[0].index + index, value)
 
     return emit
 
@@ -152,7 +152,7 @@ def _emit_packed_to_8(convert: Build) -> EmitFunction:
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
-            values = [source(e, instruction, operand, at, "f") for at, operand in enumerate(operands[1:])]
+            values = [source(e, instruction, operand, index, "f") for index, operand in enumerate(operands[1:])]
             set_result(e, instruction, operands[0], _pack_8(convert)(e, *values))
 
     return emit

@@ -55,14 +55,17 @@ class SparseMatrix:
         report_partial(e)
         every = constant(1, e.b.lanes(I1))
         a, b, index, c = (
-            [e.regs.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in (*sources, destination)
+            [e.regs.read_vgpr(s.index + index, lanes=every) for index in range(s.width)]
+            for s in (*sources, destination)
         )
         low, high = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
         integer = self.result == "i32"
         clamp = integer and instruction.modifier("clamp") is not None
         signed = (bool(low[0]), bool(low[1])) if integer else (False, False)
         if not integer:
-            a, b = ([negated(e, word, low[at], high[at]) for word in words] for at, words in enumerate((a, b)))
+            a, b = (
+                [negated(e, word, low[index], high[index]) for word in words] for index, words in enumerate((a, b))
+            )
         key = instruction.modifier("index_key")
         chosen = int(key.value) if key is not None and isinstance(key.value, int) else 0
         field = chosen * 2 * (32 // BITS[self.a]) * len(a) & 31
@@ -73,9 +76,9 @@ class SparseMatrix:
 
         saturates = self.result == "f16" and e.mode.saturates
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}.{field}"
-        found = outlined(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
+        result = outlined(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
         for at in range(len(c)):
-            e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
+            e.regs.write_vgpr(destination.index + at, e.b.extract_value(result, at), masked=False)
 
     def _multiply(
         self,
@@ -95,8 +98,8 @@ class SparseMatrix:
             sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
             for group, register in STEPS[e.wave]:
                 for row in range(rows):
-                    left = [_of_row(e, a[register + at], group, row) for at in range(2)]
-                    right = [pick.pair(group, row, register + at) for at in range(2)]
+                    left = [_of_row(e, a[register + index], group, row) for index in range(2)]
+                    right = [pick.pair(group, row, register + index) for index in range(2)]
                     sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
             if self.result == "f32":
                 return sums
@@ -106,14 +109,14 @@ class SparseMatrix:
         if self.result == "i32":
             groups = ((0,), (1,)) if e.wave == 32 else ((0, 1, 2, 3),)
             for stage in groups:
-                taken = [place for place in places if place[0] in stage]
+                taken = [location for location in places if location[0] in stage]
                 start = saturated(e, start, self._products(e, a, pick, taken, rows, signed), clamp)
             return start
         sums = list(start)
-        for place in places:
+        for location in places:
             for row in range(rows):
-                x = element(e, _of_row(e, a[place[1]], place[0], row), self.a, place[2], signed[0])
-                y = pick.element(row, place, signed[1])
+                x = element(e, _of_row(e, a[location[1]], location[0], row), self.a, location[2], signed[0])
+                y = pick.element(row, location, signed[1])
                 sums[row] = e.b.intrinsic("llvm.fma", x.type, x, y, sums[row])
         return [e.b.bitcast(total, e.b.lanes(I32)) for total in sums]
 
@@ -128,10 +131,10 @@ class SparseMatrix:
     ) -> list[Value]:
         """Return the sum of the integer products at the given positions for each row."""
         sums = [constant(0, e.b.lanes(I32))] * rows
-        for place in places:
+        for location in places:
             for row in range(rows):
-                x = element(e, _of_row(e, a[place[1]], place[0], row), self.a, place[2], signed[0])
-                sums[row] = e.b.add(sums[row], e.b.mul(x, pick.element(row, place, signed[1])))
+                x = element(e, _of_row(e, a[location[1]], location[0], row), self.a, location[2], signed[0])
+                sums[row] = e.b.add(sums[row], e.b.mul(x, pick.element(row, location, signed[1])))
         return sums
 
 
@@ -162,26 +165,26 @@ class _Picker:
     def pair(self, group: int, row: int, register: int) -> Value:
         """Return two halves in a word, for the two elements of A's `register`."""
         b = self.e.b
-        words = [self._column(group, 2 * register + at) for at in range(2)]
-        found = []
-        for at in range(2):
-            choice = self._choice(group, row, 2 * register + at)
+        words = [self._column(group, 2 * register + index) for index in range(2)]
+        result = []
+        for index in range(2):
+            choice = self._choice(group, row, 2 * register + index)
             word = b.select(b.has(choice, 2), words[1], words[0])
-            found.append(b.and_(b.lshr(word, b.shl(b.and_(choice, 1), 4)), 0xFFFF))
-        return b.or_(found[0], b.shl(found[1], 16))
+            result.append(b.and_(b.lshr(word, b.shl(b.and_(choice, 1), 4)), 0xFFFF))
+        return b.or_(result[0], b.shl(result[1], 16))
 
     def element(self, row: int, place: Place, signed: bool) -> Value:
         """Return one 8-bit or 4-bit element as a 32-bit float or integer."""
         group, register, number = place
         b, bits = self.e.b, BITS[self.kind]
-        each = 32 // bits
-        stored = register * each + number
+        item = 32 // bits
+        stored = register * item + number
         first = stored // 2 * 4
-        if first >= each * len(self.b):
-            group, first = group + 2, first - each * len(self.b)
+        if first >= item * len(self.b):
+            group, first = group + 2, first - item * len(self.b)
         choice = self._choice(place[0], row, stored)
-        by = b.mul(b.add(choice, first % each), bits)
-        word = b.lshr(self._column(group, first // each), by)
+        by = b.mul(b.add(choice, first % item), bits)
+        word = b.lshr(self._column(group, first // item), by)
         return element(self.e, word, self.kind, 0, signed)
 
 

@@ -67,8 +67,8 @@ class VectorOperation:
             taken = operands[1:] + operands[:1] if self.accumulates else operands[1:]
             places = [*range(len(operands) - 1), 3]
             values = [
-                source(e, instruction, operand, place, letter)
-                for operand, place, letter in zip(taken, places, self.sources, strict=False)
+                source(e, instruction, operand, location, letter)
+                for operand, location, letter in zip(taken, places, self.sources, strict=False)
             ]
             build = self.build
             if self.saturated is not None and instruction.modifier("clamp"):
@@ -98,12 +98,12 @@ def largest_for_infinity(e: Emitter, value: ir.Value, sources: Sequence[ir.Value
     """
     if value.type.element is not HALF or not e.mode.saturates:
         return value
-    b, given = e.b, constant(0, e.b.lanes(I1))
-    for each in sources:
-        given = b.or_(given, b.fcmp_ordered("==", absolute(e, each), float("inf")))
+    b, argument = e.b, constant(0, e.b.lanes(I1))
+    for source in sources:
+        argument = b.or_(argument, b.fcmp_ordered("==", absolute(e, source), float("inf")))
     infinite = b.fcmp_ordered("==", absolute(e, value), float("inf"))
     largest = b.intrinsic("llvm.copysign", value.type, constant(65504.0, value.type), value)
-    return b.select(b.and_(infinite, b.not_(given)), largest, value)
+    return b.select(b.and_(infinite, b.not_(argument)), largest, value)
 
 
 def selects_upper(instruction: Instruction, place: int) -> bool:

@@ -216,10 +216,10 @@ def _trig_preop(e: Emitter, value: Value, segment: Value) -> Value:
     shift = b.add(b.mul(b.and_(b.zext(segment, of), 31), 53), beyond)
     table = two_over_pi(_PREOP_BITS) << 64 * _PREOP_WORDS - _PREOP_BITS
     word, high, low = b.lshr(shift, 6), constant(0, of), constant(0, of)
-    for at in range(_PREOP_WORDS):
-        piece = constant(table >> 64 * (_PREOP_WORDS - 1 - at) & (1 << 64) - 1, of)
-        high = b.select(b.equal(word, at), piece, high)
-        low = b.select(b.equal(b.add(word, 1), at), piece, low)
+    for index in range(_PREOP_WORDS):
+        piece = constant(table >> 64 * (_PREOP_WORDS - 1 - index) & (1 << 64) - 1, of)
+        high = b.select(b.equal(word, index), piece, high)
+        low = b.select(b.equal(b.add(word, 1), index), piece, low)
     window = b.lshr(b.intrinsic("llvm.fshl", of, high, low, b.and_(shift, 63)), 11)
     scale = b.sub(constant(-53, of), shift)
     scale = b.add(scale, b.select(b.icmp_unsigned(">=", exponent, 1968), constant(128, of), constant(0, of)))
@@ -320,7 +320,7 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
 def _emit_div_scale(letter: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         operands = instruction.operands
-        sources = [source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[2:])]
+        sources = [source(e, instruction, operand, index, letter) for index, operand in enumerate(operands[2:])]
         value, scales = div_scale(e, *sources)
         set_result(e, instruction, operands[0], value)
         e.set_mask(operands[1], scales)
@@ -397,7 +397,7 @@ def _scaled_directed(e: Emitter, a: Value, b: Value, c: Value, result: Value, la
 def _emit_div_fmas(letter: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         operands = instruction.operands
-        sources = [source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[1:])]
+        sources = [source(e, instruction, operand, index, letter) for index, operand in enumerate(operands[1:])]
         scales = e.mask(Operand(Kind.SPECIAL, "vcc", VCC_LO, e.wave // 32))
         set_result(e, instruction, operands[0], div_fmas(e, *[*sources, scales]))
 
@@ -444,8 +444,8 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
         cases.append((quotient_over, overflowed))
     else:
         apart = b.sub(exponent(e, numerator), exponent(e, denominator))
-        least = -150 if of is FLOAT else -1075
-        cases.append((b.icmp_signed("<", apart, least), zero))
+        minimum = -150 if of is FLOAT else -1075
+        cases.append((b.icmp_signed("<", apart, minimum), zero))
     cases.append((is_nan(e, quotient), infinite))
     return select_chain(e, cases, signed(absolute(e, quotient)))
 
@@ -460,7 +460,7 @@ def _quiet_bits(e: Emitter, value: Value) -> Value:
 def _emit_cndmask(letter: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
-            a, b = (source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[1:3]))
+            a, b = (source(e, instruction, operand, index, letter) for index, operand in enumerate(operands[1:3]))
             value = bits_of(e, e.b.select(e.mask(operands[3]), b, a))  # no clamp, no omod
             set_result(e, instruction, operands[0], value)
 
@@ -497,7 +497,7 @@ def _cube(build: Build) -> Build:
 
 def _cube_id(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
     def face(axis: Value, number: int) -> Value:
-        plus, minus = (constant(float(number + at), axis.type) for at in range(2))
+        plus, minus = (constant(float(number + index), axis.type) for index in range(2))
         return e.b.select(negative(axis), minus, plus)
 
     return choose(face(z, 4), face(y, 2), face(x, 0))
@@ -598,7 +598,7 @@ OPS = {
     # Moves accept neg and abs, so they read floats; they write bits, to which output modifiers do not apply.
     "v_mov_b32": op("i=F", bits_of),
     # Captured: denormal sources are flushed according to the mode, NaNs quieted.
-    "v_pack_b32_f16": op("i=hh", lambda e, a, b: halves_joined(e, *(_quiet_bits(e, each) for each in (a, b)))),
+    "v_pack_b32_f16": op("i=hh", lambda e, a, b: halves_joined(e, *(_quiet_bits(e, item) for item in (a, b)))),
 }
 
 EMIT: dict[str, EmitFunction] = {

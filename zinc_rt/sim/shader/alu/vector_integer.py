@@ -195,17 +195,17 @@ def _sad(bits: int, *, high: bool = False, masked: bool = False, saturates: bool
 
     def build(e: Emitter, a: Value, b: Value, total: Value) -> Value:
         of = total.type
-        found = constant(0, of)
+        result = constant(0, of)
         for low in range(0, 32, bits):
             x, y = (_unsigned(e, e.b.lshr(v, low), bits) if bits < 32 else v for v in (a, b))
             difference = _difference(e, x, y)
             if masked:
                 unwanted = e.b.equal(y, 0)
                 difference = e.b.select(unwanted, 0, difference)
-            found = e.b.add(found, difference)
+            result = e.b.add(result, difference)
         if high:
-            found = e.b.shl(found, 16)
-        return uadd_sat(e, found, total) if saturates else e.b.add(found, total)
+            result = e.b.shl(result, 16)
+        return uadd_sat(e, result, total) if saturates else e.b.add(result, total)
 
     return build
 
@@ -217,12 +217,12 @@ def _quad_sad(masked: bool, wide: bool) -> Build:
         sad, of = _sad(8, masked=masked), totals.type
         bits = 32 if wide else 16
         result = constant(0, of)
-        for place in range(4):
-            window = e.b.trunc(e.b.lshr(a, 8 * place), e.b.lanes(I32))
-            shifted = e.b.lshr(totals, bits * place)
+        for index in range(4):
+            window = e.b.trunc(e.b.lshr(a, 8 * index), e.b.lanes(I32))
+            shifted = e.b.lshr(totals, bits * index)
             total = _unsigned(e, e.b.trunc(shifted, e.b.lanes(I32)), bits)
-            found = e.b.zext(_unsigned(e, sad(e, window, b, total), bits), of)
-            result = e.b.or_(result, e.b.shl(found, bits * place))
+            results = e.b.zext(_unsigned(e, sad(e, window, b, total), bits), of)
+            result = e.b.or_(result, e.b.shl(results, bits * index))
         return result
 
     return build
@@ -236,10 +236,10 @@ def _emit_mqsad_u32_u8(e: Emitter, instruction: Instruction) -> None:
     a, b = source(e, instruction, operands[0], 0, "l"), source(e, instruction, operands[1], 1, "i")
     saturates = instruction.modifier("clamp") is not None
     sad = _sad(8, masked=True, saturates=saturates)
-    totals = [e.regs.read_vgpr(operands[2].index + place) for place in range(4)]
-    for place, total in enumerate(totals):
-        window = e.b.trunc(e.b.lshr(a, 8 * place), e.b.lanes(I32))
-        e.regs.write_vgpr(destination.index + place, sad(e, window, b, total))
+    totals = [e.regs.read_vgpr(operands[2].index + index) for index in range(4)]
+    for location, total in enumerate(totals):
+        window = e.b.trunc(e.b.lshr(a, 8 * location), e.b.lanes(I32))
+        e.regs.write_vgpr(destination.index + location, sad(e, window, b, total))
 
 
 def _lerp_u8(e: Emitter, a: Value, b: Value, rounds: Value) -> Value:
@@ -269,8 +269,8 @@ def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value
         index.append(word + byte % 4 + (4 * e.wave if byte & 4 else 0))
     moved = e.b.shuffled(parts[0], index, parts[1])
     result = e.b.bitcast(moved, e.b.lanes(I32))
-    zeros = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte == 12)
-    ones = sum(0xFF << 8 * at for at, byte in enumerate(selects) if byte > 12)
+    zeros = sum(0xFF << 8 * index for index, byte in enumerate(selects) if byte == 12)
+    ones = sum(0xFF << 8 * index for index, byte in enumerate(selects) if byte > 12)
     if zeros:
         result = e.b.and_(result, ~zeros)
     return e.b.or_(result, ones) if ones else result
@@ -282,8 +282,8 @@ def _perm_bytes(e: Emitter, high: Value, low: Value, select: Value) -> Value:
     data = b.or_(b.shl(b.zext(high, wide), 32), b.zext(low, wide))
     zero, ff = constant(0, of), constant(0xFF, of)
     result = zero
-    for at in range(4):
-        byte = _unsigned(e, b.lshr(select, 8 * at), 8)
+    for index in range(4):
+        byte = _unsigned(e, b.lshr(select, 8 * index), 8)
         plain = b.below(byte, 8)
         signs = b.add(b.shl(_unsigned(e, byte, 2), 1), 1)
         shift = b.zext(b.shl(b.select(plain, byte, signs), 3), wide)
@@ -292,7 +292,7 @@ def _perm_bytes(e: Emitter, high: Value, low: Value, select: Value) -> Value:
         sign = b.select(b.icmp_unsigned(">=", taken, 0x80), ff, zero)
         padding = b.select(b.equal(byte, 12), zero, ff)
         special = b.select(b.below(byte, 12), sign, padding)
-        result = b.or_(result, b.shl(b.select(plain, taken, special), 8 * at))
+        result = b.or_(result, b.shl(b.select(plain, taken, special), 8 * index))
     return result
 
 
@@ -330,7 +330,7 @@ def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, reverse
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction, first=2) as operands:
-            a, b = (source(e, instruction, operand, at, "i") for at, operand in enumerate(operands[2:4]))
+            a, b = (source(e, instruction, operand, index, "i") for index, operand in enumerate(operands[2:4]))
             carry = e.mask(operands[4]) if len(operands) > 4 else None
             value, out = build(e, b, a, carry) if reverse else build(e, a, b, carry)
             if instruction.modifier("clamp"):

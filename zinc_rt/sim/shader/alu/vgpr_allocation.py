@@ -22,19 +22,19 @@ def _allocate(e: Emitter, i: Instruction) -> None:
     if not e.regs.dynamic:
         raise NotSimulated("dynamic VGPRs, which RSRC2 bit 6 enables")
     b, frame = e.b, e.frame
-    asked = e.scalar(i.operands[0])
-    most = VGPR_BLOCK * VGPR_BLOCKS
-    fits = b.at_most(asked, most)
-    blocks = b.and_(b.add(asked, VGPR_BLOCK - 1), ~(VGPR_BLOCK - 1) & 0xFFFFFFFF)
+    scalar = e.scalar(i.operands[0])
+    maximum = VGPR_BLOCK * VGPR_BLOCKS
+    fits = b.at_most(scalar, maximum)
+    blocks = b.and_(b.add(scalar, VGPR_BLOCK - 1), ~(VGPR_BLOCK - 1) & 0xFFFFFFFF)
     wanted = b.select(b.equal(blocks, 0), VGPR_BLOCK, blocks)
     has, seed = frame.state_field("vgprs"), frame.field("vgpr_seed")
     number = b.add(b.add(frame.state_field("vgpr_random"), seed), b.zext(frame.state_field("wave_index"), I64))
     number = b.add(b.mul(number, constant(_MULTIPLIER, I64)), constant(_INCREMENT, I64))
     frame.set_state_field("vgpr_random", number)
     refused = b.all(b.unequal(seed, 0), b.below(has, wanted), b.equal(b.lshr(number, _REFUSED_SHIFT), 0))
-    given = b.and_(fits, b.not_(refused))
-    frame.set_state_field("vgprs", b.select(given, wanted, has))
-    e.regs.scc = given
+    argument = b.and_(fits, b.not_(refused))
+    frame.set_state_field("vgprs", b.select(argument, wanted, has))
+    e.regs.scc = argument
 
 
 EMIT: dict[str, EmitFunction] = {"s_alloc_vgpr": _allocate}

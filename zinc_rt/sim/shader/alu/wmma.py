@@ -74,7 +74,7 @@ class Matrix:
         destination, *sources = instruction.operands
         report_partial(e)
         every = constant(1, e.b.lanes(I1))
-        a, b = ([e.regs.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in sources[:2])
+        a, b = ([e.regs.read_vgpr(s.index + index, lanes=every) for index in range(s.width)] for s in sources[:2])
         c = _accumulator(e, sources[2], destination.width, self.result, every)
         low, high = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
         integer = self.result == "i32"
@@ -94,9 +94,9 @@ class Matrix:
         saturates = self.result == "f16" and e.mode.saturates
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}"
         result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
-        found = outlined(e, name, result, body, *a, *b, *c)
-        for at in range(len(c)):
-            e.regs.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
+        results = outlined(e, name, result, body, *a, *b, *c)
+        for index in range(len(c)):
+            e.regs.write_vgpr(destination.index + index, e.b.extract_value(results, index), masked=False)
 
     def _in_steps(
         self, e: Emitter, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
@@ -105,10 +105,10 @@ class Matrix:
         sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
         for group, register in STEPS[e.wave]:
             column = [ROWS * group + lane % ROWS for lane in range(e.wave)]
-            right = [e.b.shuffled(b[register + at], column) for at in range(2)]
+            right = [e.b.shuffled(b[register + index], column) for index in range(2)]
             for row in range(len(sums)):
                 lanes = [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
-                left = [e.b.shuffled(a[register + at], lanes) for at in range(2)]
+                left = [e.b.shuffled(a[register + index], lanes) for index in range(2)]
                 sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
         if self.result == "f32":
             return sums
@@ -175,14 +175,14 @@ def element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> V
         return e.b.fpext(half, e.b.lanes(FLOAT))
     if kind == "bf16":
         return float_of_bfloat(e, value, number, 0)
-    found = field(e, value, number, BITS[kind], signed)
-    return {"fp8": from_fp8, "bf8": from_bf8}[kind](e, found) if kind in ("fp8", "bf8") else found
+    result = field(e, value, number, BITS[kind], signed)
+    return {"fp8": from_fp8, "bf8": from_bf8}[kind](e, result) if kind in ("fp8", "bf8") else result
 
 
 def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: Value) -> list[Value]:
     """Return the registers of C; a constant is used for all of them."""
     if operand.kind is Kind.VGPR:
-        return [e.regs.read_vgpr(operand.index + at, lanes=every) for at in range(width)]
+        return [e.regs.read_vgpr(operand.index + index, lanes=every) for index in range(width)]
     value = word(e, operand, {"f16": "hh", "bf16": "yy"}.get(result, "i"))
     if operand.kind is Kind.INTEGER and result in ("f16", "bf16"):  # captured: in both halves
         low = e.b.and_(value, 0xFFFF)
@@ -235,10 +235,10 @@ def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
 
 
 def struct_of(e: Emitter, values: list[Value]) -> Value:
-    found = ir.Constant(ir.LiteralStructType([value.type for value in values]), ir.Undefined)
-    for at, value in enumerate(values):
-        found = e.b.insert_value(found, value, at)
-    return found
+    constant = ir.Constant(ir.LiteralStructType([value.type for value in values]), ir.Undefined)
+    for index, value in enumerate(values):
+        constant = e.b.insert_value(constant, value, index)
+    return constant
 
 
 EMIT: dict[str, EmitFunction] = {

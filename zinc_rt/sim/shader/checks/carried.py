@@ -42,10 +42,13 @@ def carrying(name: str, emit: EmitFunction) -> EmitFunction:
         if i.encoding.endswith(("_DPP16", "_DPP8")) or i.modifier("clamp") is not None:
             emit(e, i)
             return
-        partly = {key: mask for at, mask in (used or {}).items() for key in keys(i.operands[at])}
-        data = [] if rule is None else [i.operands[at] for at in rule.data]
+        partly = {key: mask for index, mask in (used or {}).items() for key in keys(i.operands[index])}
+        data = [] if rule is None else [i.operands[item] for item in rule.data]
         others = {
-            key for at, operand in enumerate(i.operands) if at and operand not in data for key in keys(operand)
+            key
+            for index, operand in enumerate(i.operands)
+            if index and operand not in data
+            for key in keys(operand)
         }
         known = frozenset(key for operand in data for key in keys(operand)) - others
         bits = e.regs.undefined
@@ -53,8 +56,8 @@ def carrying(name: str, emit: EmitFunction) -> EmitFunction:
             if rule is None or not any(bits.unproven(key) for key in known):
                 emit(e, i)
                 return
-            found = rule.bits(e, data, i, partial(emit, e, i))
-            with bits.given(found):
+            result = rule.bits(e, data, i, partial(emit, e, i))
+            with bits.given(result):
                 emit(e, i)
 
     return carried
@@ -88,14 +91,14 @@ def _together(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
     """Return the bits that are undefined in any of the operands, `dwords` wide."""
     vector = any(operand.kind is Kind.VGPR for operand in data)
     of = e.b.lanes(ir.IntType(32 * dwords)) if vector else ir.IntType(32 * dwords)
-    found = constant(0, of)
+    result = constant(0, of)
     for operand in data:
         bits = _undefined(e, operand, vector)
         if bits.type != of:
             width = len(keys(operand)) or 1
             bits = e.b.zext(bits, of) if width < dwords else e.b.trunc(bits, of)
-        found = e.b.or_(found, bits)
-    return found
+        result = e.b.or_(result, bits)
+    return result
 
 
 # --- how
@@ -114,8 +117,8 @@ def _joined(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], 
     """Return the undefined bits of results whose bits depend on the same bit of each data operand; SCC depends on
     all bits.
     """
-    found = _together(e, data, len(keys(i.operands[0])))
-    return _with_flag(e, found, i)
+    together = _together(e, data, len(keys(i.operands[0])))
+    return _with_flag(e, together, i)
 
 
 def _summed(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
@@ -123,13 +126,13 @@ def _summed(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], 
     depends on all bits.
     """
     dwords = max(len(keys(operand)) for operand in (i.operands[0], *data))
-    found = _together(e, data, dwords)
-    found = e.b.or_(found, e.b.sub(0, found))
+    together = _together(e, data, dwords)
+    together = e.b.or_(together, e.b.sub(0, together))
     if dwords > len(keys(i.operands[0])):
-        found = e.b.trunc(
-            found, e.b.lanes(ir.IntType(32)) if isinstance(found.type, ir.VectorType) else ir.IntType(32)
+        together = e.b.trunc(
+            together, e.b.lanes(ir.IntType(32)) if isinstance(together.type, ir.VectorType) else ir.IntType(32)
         )
-    return _with_flag(e, found, i)
+    return _with_flag(e, together, i)
 
 
 def _with_flag(e: Emitter, found: ir.Value, i: Instruction) -> list[ir.Value]:
@@ -148,10 +151,10 @@ def _halves(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], 
     words = [_undefined(e, operand, True) for operand in data]
     result = constant(0, e.b.lanes(ir.IntType(32)))
     for half, name in enumerate(("op_sel", "op_sel_hi")):
-        found = i.modifier(name)
-        chosen = found.value if found is not None and isinstance(found.value, tuple) else ()
-        for at, word in enumerate(words):
-            upper = chosen[at] if at < len(chosen) else half
+        modifier = i.modifier(name)
+        chosen = modifier.value if modifier is not None and isinstance(modifier.value, tuple) else ()
+        for index, word in enumerate(words):
+            upper = chosen[index] if index < len(chosen) else half
             bits = e.b.and_(word, 0xFFFF0000 if upper else 0xFFFF)
             whole = constant(0xFFFF << 16 * half, result.type)
             result = e.b.or_(result, e.b.select(e.b.unequal(bits, 0), whole, 0))

@@ -29,23 +29,23 @@ def compare_guesses(graph: Flow, target: Target) -> frozenset[int]:
     return frozenset(
         pc
         for block in graph.blocks.values()
-        for at, (pc, instruction) in enumerate(block.instructions)
-        if instruction.row.name in _LOADS and _is_guess(graph, block, at, target)
+        for index, (pc, instruction) in enumerate(block.instructions)
+        if instruction.row.name in _LOADS and _is_guess(graph, block, index, target)
     )
 
 
-def _is_guess(graph: Flow, block: Block, at: int, target: Target) -> bool:
-    load = block.instructions[at][1]
-    bits, place, own = _LOADS[load.row.name], _loaded_place(load), effects(load, target)
-    if place is None or own.writes & own.reads:
+def _is_guess(graph: Flow, block: Block, index: int, target: Target) -> bool:
+    load = block.instructions[index][1]
+    bits, location, own = _LOADS[load.row.name], _loaded_place(load), effects(load, target)
+    if location is None or own.writes & own.reads:
         return False
     first = (registers(load.operands[0]) & -registers(load.operands[0])).bit_length() - 1
     words = {first + word: word for word in range(bits // 32)}  # register: dword index in the loaded value
     zeros: set[int] = set()  # VGPRs
-    for instruction in _ahead(graph, block, at + 1):
+    for instruction in _ahead(graph, block, index + 1):
         if _SWAPS.get(instruction.row.name) == bits:
             compared, swapped = _compared(instruction, zeros)
-            return swapped == place and all(words.get(compared + word) == word for word in range(bits // 32))
+            return swapped == location and all(words.get(compared + word) == word for word in range(bits // 32))
         written = effects(instruction, target).writes
         if written & own.reads:
             return False
@@ -70,7 +70,11 @@ Place = tuple[object, ...]
 def _place(instruction: Instruction, address: Sequence[Operand]) -> Place:
     offset = instruction.modifier("offset")
     space = instruction.row.name.partition("_")[0]
-    return space, offset.value if offset is not None else 0, *((each.kind, each.index) for each in address)
+    return (
+        space,
+        offset.value if offset is not None else 0,
+        *((operand.kind, operand.index) for operand in address),
+    )
 
 
 def _loaded_place(load: Instruction) -> Place | None:
@@ -96,10 +100,10 @@ def _compared(swap: Instruction, zeros: set[int]) -> tuple[int, Place]:
     return VGPR + operands[1].index + operands[1].width // 2, _place(swap, address)
 
 
-def _ahead(graph: Flow, block: Block, at: int) -> Iterator[Instruction]:
+def _ahead(graph: Flow, block: Block, index: int) -> Iterator[Instruction]:
     """Iterate over the following instructions while there is only one path."""
     seen = {block.start}
-    yield from (instruction for _, instruction in block.instructions[at:])
+    yield from (instruction for _, instruction in block.instructions[index:])
     while len(block.successors) == 1 and block.successors[0] not in seen and block.successors[0] in graph.blocks:
         block = graph.blocks[block.successors[0]]
         seen.add(block.start)

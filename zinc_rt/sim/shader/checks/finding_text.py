@@ -66,20 +66,20 @@ class FindingText:
 
     def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """Format FINDING records, sorted by site. `total` includes records that did not fit."""
-        told: dict[int, int] = {}
+        message: dict[int, int] = {}
         for record in records:
             site = int(record["site"])
-            told[site] = told.get(site, 0) + 1
-            if told[site] <= MAX_OF_SITE:
+            message[site] = message.get(site, 0) + 1
+            if message[site] <= MAX_OF_SITE:
                 yield self._of_record(record, site)
-        more = {site: count - MAX_OF_SITE for site, count in told.items() if count > MAX_OF_SITE}
+        more = {site: count - MAX_OF_SITE for site, count in message.items() if count > MAX_OF_SITE}
         for site, count in more.items():
-            place = self._site(site)
-            text = text_at(self.code, place.pc, self.target, self.entry)
+            location = self._site(site)
+            text = text_at(self.code, location.pc, self.target, self.entry)
             yield WaveFinding(
-                place.rule,
-                f"{self.name}: {place.rule} {count} more times at {self.instruction(place.pc)}",
-                CodePlace(self.name, place.pc - self.entry, text, count=count),
+                location.rule,
+                f"{self.name}: {location.rule} {count} more times at {self.instruction(location.pc)}",
+                CodePlace(self.name, location.pc - self.entry, text, count=count),
             )
         lost = total - len(records)
         if lost > 0:
@@ -97,21 +97,21 @@ class FindingText:
         lanes, address = int(record["lanes"]), int(record["address"])
         is_address = address or site.text == IN_LDS
         other = self._other(record, site) if site.rule in RACES else None
-        place = address if is_address else None
-        return self.at(site, int(record["wave"]), int(record["group"]), lanes, place, other)
+        location = address if is_address else None
+        return self.at(site, int(record["wave"]), int(record["group"]), lanes, location, other)
 
     def _other(self, record: np.void, site: Site) -> OtherAccess:
         """Return the access with which that of a record races."""
         in_lds = site.text == IN_LDS
-        found = racing_access(int(record["other_entry"]), int(record["other_site"]), lds=in_lds)
-        group = int(record["group"]) if in_lds else found.group
-        pc = self.sites[found.site].pc
+        result = racing_access(int(record["other_entry"]), int(record["other_site"]), lds=in_lds)
+        group = int(record["group"]) if in_lds else result.group
+        pc = self.sites[result.site].pc
         return OtherAccess(
-            f"{'atomic ' if found.atomic else ''}{'load' if found.reads else 'store'}",
+            f"{'atomic ' if result.atomic else ''}{'load' if result.reads else 'store'}",
             pc - self.entry,
             text_at(self.code, pc, self.target, self.entry),
             None if group is None else self._group(group),
-            found.wave,
+            result.wave,
         )
 
     def _barrier(self, record: np.void) -> WaveFinding:
@@ -126,10 +126,10 @@ class FindingText:
         site = Site(int(record["address"]), "barrier-mismatch", text)
         return self.at(site, int(record["wave"]), int(record["group"]))
 
-    def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
+    def of_fault(self, state: np.void, context: np.void, reason: str) -> tuple[WaveFinding, str]:
         """Format the access that ended a wave with Status.FAULT, with a description of its kind."""
         kind = ACCESSES[WaveAccess(int(context["fault_access"]))]
-        site = Site(int(state["pc"]), "page-fault", f"{kind}, {why}")
+        site = Site(int(state["pc"]), "page-fault", f"{kind}, {reason}")
         lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
         return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
 
@@ -147,7 +147,7 @@ class FindingText:
         other: OtherAccess | None = None,
     ) -> WaveFinding:
         """Format a position in one wave; `group` is the linear number. `other`: the other access of a race."""
-        place = CodePlace(
+        location = CodePlace(
             self.name,
             site.pc - self.entry,
             text_at(self.code, site.pc, self.target, self.entry),
@@ -158,13 +158,13 @@ class FindingText:
             self._detail(site, address),
             other=other,
         )
-        return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address, other), place)
+        return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address, other), location)
 
     def _detail(self, site: Site, address: int | None) -> str:
         if address is not None and site.rule == "stale-line" and self.explain_stale is not None:
             scalar = text_at(self.code, site.pc, self.target, self.entry).startswith("s_")
             return self.explain_stale(address, scalar)
-        return "; ".join(each for each in (RULES[site.rule].default_text, site.text) if each)
+        return "; ".join(item for item in (RULES[site.rule].default_text, site.text) if item)
 
     def _sentence(
         self, site: Site, wave: int, group: int, lanes: int, address: int | None, other: OtherAccess | None
@@ -243,15 +243,15 @@ def neighbours(code: bytes, pc: int, target: Target, entry: int = 0) -> tuple[st
     `entry`, or from the start if `pc` is before the entry.
     """
     target = reading_of(code, target, entry)
-    at, before = entry if pc >= entry else 0, ""
-    while at < pc:
-        instruction = decode(code, at, target)
+    index, before = entry if pc >= entry else 0, ""
+    while index < pc:
+        instruction = decode(code, index, target)
         if instruction is None:
-            before, at = "", at + 4
+            before, index = "", index + 4
             continue
-        before, at = instruction.text, at + instruction.size_bytes
-    if at != pc:
+        before, index = instruction.text, index + instruction.size_bytes
+    if index != pc:
         before = ""
-    here = decode(code, pc, target) if pc >= 0 else None
-    after = decode(code, pc + here.size_bytes, target) if here is not None else None
+    text = decode(code, pc, target) if pc >= 0 else None
+    after = decode(code, pc + text.size_bytes, target) if text is not None else None
     return before, after.text if after is not None else ""

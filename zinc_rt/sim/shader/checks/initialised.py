@@ -33,14 +33,14 @@ def mark(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int, *, share
     """Mark the bytes at `va` as initialised. `shared`: other threads may mark other bytes of the same dword."""
     first, skipped = _place(b, base, va)
     bits = b.shl((1 << size_bytes) - 1, skipped)
-    for at in range((size_bytes + 6) // 4):
-        part = b.and_(b.lshr(bits, 4 * at), 15)
-        place = b.offset(first, at)
+    for index in range((size_bytes + 6) // 4):
+        part = b.and_(b.lshr(bits, 4 * index), 15)
+        offset = b.offset(first, index)
         with b.if_then(b.unequal(part, 0)), b.if_else(b.equal(part, 15)) as (whole, some):
             with whole:
-                b.store(I8(15), place)
+                b.store(I8(15), offset)
             with some:
-                b.atomic_rmw("or", place, b.trunc(part, I8), "monotonic")
+                b.atomic_rmw("or", offset, b.trunc(part, I8), "monotonic")
 
 
 KNOWN_CHUNK = 16  # dwords looked at in one go
@@ -56,22 +56,22 @@ def chunk_known(b: CodeBuilder, place: ir.Value) -> ir.Value:
 def span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
     """Return i1: all dwords that overlap [first, end) are fully initialised."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
-    whole = ir.Constant(of, [I8(15)] * KNOWN_CHUNK)
+    constant = ir.Constant(of, [I8(15)] * KNOWN_CHUNK)
     start, stop = b.lshr(first, 2), b.lshr(b.add(end, 3), 2)
     count = b.sub(stop, start)
-    seen, result = b.local(of, whole), b.local(I1, 1)
+    seen, result = b.local(of, constant), b.local(I1, 1)
     with b.if_else(b.at_most(KNOWN_CHUNK, count)) as (many, few):
         with many:
             furthest = b.sub(stop, KNOWN_CHUNK)
 
             def chunk(index: ir.Value) -> None:
-                at = b.add(start, b.mul(index, KNOWN_CHUNK))
-                at = b.select(b.below(furthest, at), furthest, at)  # the last one overlaps
-                have = b.load(b.inttoptr(b.add(base, at), POINTER), typ=of, align=1)
+                position = b.add(start, b.mul(index, KNOWN_CHUNK))
+                position = b.select(b.below(furthest, position), furthest, position)  # the last one overlaps
+                have = b.load(b.inttoptr(b.add(base, position), POINTER), typ=of, align=1)
                 b.store(b.and_(b.load(seen, typ=of), have), seen)
 
             b.repeat(b.udiv(b.add(count, KNOWN_CHUNK - 1), KNOWN_CHUNK), chunk)
-            same = b.equal(b.load(seen, typ=of), whole)
+            same = b.equal(b.load(seen, typ=of), constant)
             b.store(b.equal(b.bitcast(same, bits), bits(-1)), result)
         with few:
 

@@ -40,9 +40,9 @@ class Marks:
         none = b.equal(b.load(self._lanes[rule], typ=I64), 0)
         b.store(b.select(none, address, b.load(self._first[rule], typ=I64)), self._first[rule])
         if rule in self._others:
-            for place, field, of in zip(self._others[rule], _OTHER, (I64, I32), strict=True):
-                known = b.load(place, typ=of)
-                b.store(b.select(none, b.get(self.context, CONTEXT, field), known), place)
+            for location, field, of in zip(self._others[rule], _OTHER, (I64, I32), strict=True):
+                known = b.load(location, typ=of)
+                b.store(b.select(none, b.get(self.context, CONTEXT, field), known), location)
         b.set_bit(self._lanes[rule], lane)
 
     def any(self, rule: int) -> ir.Value:
@@ -64,6 +64,6 @@ class Marks:
             with b.if_then(self.any(rule), likely=False):
                 lanes = I64(0) if scalar else self.lanes(rule)
                 if rule in self._others:
-                    for place, field, of in zip(self._others[rule], _OTHER, (I64, I32), strict=True):
-                        b.put(context, CONTEXT, field, b.load(place, typ=of))
+                    for location, field, of in zip(self._others[rule], _OTHER, (I64, I32), strict=True):
+                        b.put(context, CONTEXT, field, b.load(location, typ=of))
                 b.call(record, [state, context, b.add(site, rule), lanes, self.first(rule)])

@@ -190,22 +190,22 @@ class _Check:
             above = b.sub(end, start)
             high = b.select(b.below(above, 4), b.sub(b.shl(1, above), 1), 15)
             mask = b.and_(b.shl(15, below), high)
-            place = b.add(records, b.mul(number, RACE.size_bytes))
-            self.dword(b.inttoptr(place, POINTER), mask)
+            location = b.add(records, b.mul(number, RACE.size_bytes))
+            self.dword(b.inttoptr(location, POINTER), mask)
 
         b.repeat(count, one)
 
 
 def _build_lds(function: ir.Function) -> None:
     b = HelperBuilder(function)
-    state, context, at, size, kind, said = function.args
+    state, context, index, size, kind, output = function.args
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
     epoch = b.add(_epoch(b, state, context), 1)
     mine = b.or_(b.shl(epoch, EPOCH), b.shl(wave, WAVE))
     dwords = b.lshr(b.zext(b.add(b.get(state, STATE, "lds_bytes"), 3), I64), 2)
     records = b.add(b.get(state, STATE, "lds_shadow"), dwords)
-    check = _Check(b, (state, context), kind, said, mine, wave)
-    check.each(at, size, records)
+    check = _Check(b, (state, context), kind, output, mine, wave)
+    check.each(index, size, records)
     kind_of_race = b.select(b.load(check.with_reads, typ=I1), I32(WITH_READS), I32(WITH_STORES))
     b.ret(b.select(b.load(check.race, typ=I1), kind_of_race, I32(NO_RACE)))
     b.done()
@@ -247,7 +247,7 @@ class _GlobalCheck(_Check):
 
 def _build_global(function: ir.Function) -> None:
     b = HelperBuilder(function)
-    state, context, where, va, size, kind, said = function.args
+    state, context, where, va, size, kind, output = function.args
     records = b.get(where, RANGE, "races")
     serial = b.get(context, CONTEXT, "serial")
     reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
@@ -266,8 +266,8 @@ def _build_global(function: ir.Function) -> None:
     acquired = b.unequal(b.get(state, STATE, "acquired"), 0)
     since = b.zext(b.get(context, CONTEXT, "acquired_phase"), I64)
     by_barrier = b.and_(b.unequal(since, 0), b.not_(b.below(_epoch(b, state, context), since)))
-    trusted = b.any(acquired, by_barrier, b.has(said, SYNCHRONISING))
-    check = _GlobalCheck(b, (state, context), kind, said, mine, wave, trusted)
+    trusted = b.any(acquired, by_barrier, b.has(output, SYNCHRONISING))
+    check = _GlobalCheck(b, (state, context), kind, output, mine, wave, trusted)
     check.each(va, size, records)
     b.ret(b.load(check.race, typ=I1))
     b.done()

@@ -30,13 +30,13 @@ class RecentStores:
 
     def writer(self, va: int) -> str:
         """Return the last writer of the address."""
-        found = self._writer(va, 0)
-        return _NO_WAVE if found is None else found.name
+        writer = self._writer(va, 0)
+        return _NO_WAVE if writer is None else writer.name
 
     def _writer(self, va: int, since: int) -> _Dispatch | None:
-        for each in reversed(self._dispatches):
-            if each.serial >= since and any(start <= va < start + size for start, size in each.stored):
-                return each
+        for dispatch in reversed(self._dispatches):
+            if dispatch.serial >= since and any(start <= va < start + size for start, size in dispatch.stored):
+                return dispatch
         return None
 
     def explain(self, va: int, filled: int, *, scalar: bool) -> str:
@@ -44,7 +44,9 @@ class RecentStores:
         dispatch.
         """
         cache, operation, instruction = _SCALAR if scalar else _VECTOR
-        by = next((each.name for each in self._dispatches if each.serial == filled), "an earlier dispatch")
+        by = next(
+            (dispatch.name for dispatch in self._dispatches if dispatch.serial == filled), "an earlier dispatch"
+        )
         held, writer = f"the {cache} has cached this line since {by}", self._writer(va, filled)
         if writer is self._dispatches[-1]:
             return (

@@ -26,33 +26,33 @@ def static_findings(
     """
     limits = Limits(vgprs=launch.vgprs, lds_bytes=launch.lds_bytes, scratch_bytes=launch.scratch_bytes)
     if cache is None:
-        found = _found(code, entry, target, limits)
+        document = _found(code, entry, target, limits)
     else:
         about = json.dumps(
             ["static", entry, target.generation, target.wave, target.true16, repr(limits), own_sources()]
         ).encode()
         key = hashlib.sha256(about + b"\0" + code).hexdigest()
         kept = cache.load(key)
-        found = _found(code, entry, target, limits) if kept is None else json.loads(kept)
+        document = _found(code, entry, target, limits) if kept is None else json.loads(kept)
         if kept is None:
-            cache.store(key, json.dumps(found).encode())
+            cache.store(key, json.dumps(document).encode())
     return tuple(
         WaveFinding(
             rule,
             f"{name}: {rule} at pc {pc:#x} `{text_at(code, pc + entry, target, entry)}`: {detail}",
             CodePlace(name, pc, text_at(code, pc + entry, target, entry), detail=detail),
         )
-        for rule, detail, pc in found
+        for rule, detail, pc in document
     )
 
 
 def _found(code: bytes, entry: int, target: Target, limits: Limits) -> list[tuple[str, str, int]]:
     """Return a list of (rule, what is wrong, pc relative to the entry)."""
-    found = []
-    for each in lint(code, target, limits, entry=entry):
-        if each.rule not in _DYNAMIC:
+    result = []
+    for item in lint(code, target, limits, entry=entry):
+        if item.rule not in _DYNAMIC:
             other = (
-                f" [{each.producer_pc - entry:#x} `{each.producer_text}`]" if each.producer_pc is not None else ""
+                f" [{item.producer_pc - entry:#x} `{item.producer_text}`]" if item.producer_pc is not None else ""
             )
-            found.append((each.rule, f"{each.message}{other}", each.pc - entry))
-    return found
+            result.append((item.rule, f"{item.message}{other}", item.pc - entry))
+    return result

@@ -101,7 +101,7 @@ def _record(function: ir.Function) -> None:
             "address": address,
             "value": value,
         }
-        for name, each in values.items():
-            b.put(record, WATCH, name, each)
+        for name, item in values.items():
+            b.put(record, WATCH, name, item)
     b.ret_void()
     b.done()

@@ -85,14 +85,14 @@ class CodeBuilder(ir.IRBuilder):
 
     def any(self, *conditions: ir.Value) -> ir.Value:
         result = conditions[0]
-        for each in conditions[1:]:
-            result = self.or_(result, each)
+        for condition in conditions[1:]:
+            result = self.or_(result, condition)
         return result
 
     def all(self, *conditions: ir.Value) -> ir.Value:
         result = conditions[0]
-        for each in conditions[1:]:
-            result = self.and_(result, each)
+        for condition in conditions[1:]:
+            result = self.and_(result, condition)
         return result
 
     def cbranch(self, condition: ir.Value, one: ir.Block, other: ir.Block) -> WeightedBranch:
@@ -101,12 +101,12 @@ class CodeBuilder(ir.IRBuilder):
     # --- floats
 
     def bitcast(self, value: ir.Value, typ: ir.Type, name: str = "") -> ir.Value:
-        made = super().bitcast(value, typ, name)
+        result = super().bitcast(value, typ, name)
         if not isinstance(value.type, ir.HalfType):
-            return made
+            return result
         # Where an f16 becomes a mask of lanes by way of i16, LLVM for AVX-512 makes one bitcast of both and then
         # cannot select it. It does not look through inline assembly, which is empty here.
-        return self.asm(ir.FunctionType(made.type, [made.type]), "", "=r,0", [made], False)
+        return self.asm(ir.FunctionType(result.type, [result.type]), "", "=r,0", [result], False)
 
     # --- memory
 
@@ -268,8 +268,8 @@ class LaneBuilder(CodeBuilder):
         wide = ir.IntType(32 * len(parts))
         of = self.lanes(wide) if vector else wide
         result = self.zext(parts[0], of)
-        for at, part in enumerate(parts[1:], 1):
-            high = self.shl(self.zext(part, of), 32 * at)
+        for index, part in enumerate(parts[1:], 1):
+            high = self.shl(self.zext(part, of), 32 * index)
             result = self.or_(result, high)
         return result
 
@@ -281,8 +281,8 @@ class LaneBuilder(CodeBuilder):
         if bits <= 32:
             return [value if bits == 32 else self.zext(value, word)]
         parts = [self.trunc(value, word)]
-        for at in range(1, bits // 32):
-            parts.append(self.trunc(self.lshr(value, 32 * at), word))
+        for index in range(1, bits // 32):
+            parts.append(self.trunc(self.lshr(value, 32 * index), word))
         return parts
 
     def resize(self, value: ir.Value, bits: int) -> ir.Value:

@@ -104,7 +104,7 @@ class DebugCalls:
         if not masked:
             e.b.store(constant(0, of), place)
             return
-        words = [e.slots.load(VGPR_LIMIT + EXEC_LO + at) for at in range(e.wave // 32)]
+        words = [e.slots.load(VGPR_LIMIT + EXEC_LO + index) for index in range(e.wave // 32)]
         lanes = e.b.bitcast(e.b.join(words), e.b.lanes(I1))
         e.b.store(e.b.select(lanes, constant(0, of), e.b.load(place, typ=of)), place)
 
@@ -148,8 +148,8 @@ def _build(function: ir.Function) -> None:
         answer = b.call(hook, list(function.args))
         with b.if_(Integer(b, answer) != 0):
             b.give(1)
-    at = (steps & debug.history_mask) * HISTORY.size_bytes
-    entry = b.record(HISTORY, b.offset(debug.history, at.ir))
+    position = (steps & debug.history_mask) * HISTORY.size_bytes
+    entry = b.record(HISTORY, b.offset(debug.history, position.ir))
     entry.pc, entry.wave = pc, wave
     debug.steps = steps + 1
     b.give(0)

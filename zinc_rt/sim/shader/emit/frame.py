@@ -48,8 +48,8 @@ class Frame:
             return self.b.get(self.context, CONTEXT, name)
         if name not in self._fixed:
             with self.b.goto_entry_block():
-                place = self.b.at(self.context, CONTEXT, name)
-                self._fixed[name] = self.b.load(place, name, typ=FIELD_TYPES[CONTEXT.fields[name].type])
+                location = self.b.at(self.context, CONTEXT, name)
+                self._fixed[name] = self.b.load(location, name, typ=FIELD_TYPES[CONTEXT.fields[name].type])
         return self._fixed[name]
 
     def set_field(self, name: str, value: ir.Value) -> None:

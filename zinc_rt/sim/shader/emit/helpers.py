@@ -49,9 +49,9 @@ class KernelModule(ir.Module):
 
     def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
         """Return the function `name`; `build` writes its body on first use."""
-        found = self.globals.get(name)
-        if found is not None:
-            return found
+        result = self.globals.get(name)
+        if result is not None:
+            return result
         function = ir.Function(self, of, name)
         if self.helpers is None:
             function.linkage = "internal"

@@ -59,8 +59,8 @@ class Quads:
     # --- within a block
 
     def begin_block(self, start: int) -> None:
-        for each in (self._loaded, self._dirty, self._last, self._fresh, self._same, self._known, self._made):
-            each.clear()
+        for item in (self._loaded, self._dirty, self._last, self._fresh, self._same, self._known, self._made):
+            item.clear()
         self._sources.clear()
         whole = self._forms.whole.get(start, frozenset())
         self._place = {first + word: (first, word) for first in whole for word in range(WORDS)}
@@ -163,19 +163,19 @@ class Quads:
         return value
 
     def _variable(self, first: int) -> ir.Value:
-        found = self._variables.get(first)
-        if found is None:
-            found = self._variables[first] = self._b.local(self.whole, name=f"quad{first}")
-        return found
+        variable = self._variables.get(first)
+        if variable is None:
+            variable = self._variables[first] = self._b.local(self.whole, name=f"quad{first}")
+        return variable
 
     def _joined(self, first: int) -> ir.Value:
         wholes, inside = [], True
         for word in range(WORDS):
             register = first + word
             value = self._last.get(register) if register in self._dirty else self.component(register)
-            found = None if value is None else self._of(value)
-            inside = inside and found is not None and found[1] == word
-            wholes.append(None if found is None else found[0])
+            result = None if value is None else self._of(value)
+            inside = inside and result is not None and result[1] == word
+            wholes.append(None if result is None else result[0])
         if inside and wholes[0] is not None and all(whole is wholes[0] for whole in wholes):
             return wholes[0] if wholes[0].type == self.whole else self._b.bitcast(wholes[0], self.whole)
         return self._interleaved([self.read(first + word) for word in range(WORDS)])
@@ -193,10 +193,10 @@ class Quads:
             return self._of(self._same[id(value)][0])
         known = self._known.get(id(value))
         if known is None:
-            found = self._derived(value)
-            if found is None:
+            result = self._derived(value)
+            if result is None:
                 return None
-            known = self._known[id(value)] = (*found, value)
+            known = self._known[id(value)] = (*result, value)
         return known[0], known[1]
 
     def _derived(self, value: ir.Value) -> tuple[ir.Value, int] | None:
@@ -229,10 +229,10 @@ class Quads:
         return self._once(("load", id(whole)), lambda: self._b.load(pointer, typ=self.whole, align=1))
 
     def _operation(self, name: str, operands: Iterable[ir.Value]) -> tuple[ir.Value, int] | None:
-        found = [self._of(operand) for operand in operands]
-        wholes = [each[0] for each in found if each is not None]
-        words = {each[1] for each in found if each is not None}
-        if len(words) != 1 or len(wholes) != len(found):
+        sources = [self._of(operand) for operand in operands]
+        wholes = [source[0] for source in sources if source is not None]
+        words = {source[1] for source in sources if source is not None}
+        if len(words) != 1 or len(wholes) != len(sources):
             return None
         key = (name, *(id(whole) for whole in wholes))
         if name == _FMA:
@@ -240,7 +240,7 @@ class Quads:
         return self._once(key, lambda: getattr(self._b, _BINARY[name])(*wholes)), words.pop()
 
     def _once(self, key: tuple[object, ...], make: Callable[[], ir.Value]) -> ir.Value:
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = make()
-        return found
+        result = self._made.get(key)
+        if result is None:
+            result = self._made[key] = make()
+        return result

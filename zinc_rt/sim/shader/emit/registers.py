@@ -223,8 +223,8 @@ class Registers:
         self._checked.add((index, used))
         b = self._b
         missing = b.bits(b.unequal(b.and_(self.undefined.of(index), used), 0))
-        wanted = self._exec.bits() if lanes is None else b.bits(lanes)
-        self._reports.report("uninitialised-vgpr", b.and_(wanted, missing), text=self._named(index, used))
+        bits = self._exec.bits() if lanes is None else b.bits(lanes)
+        self._reports.report("uninitialised-vgpr", b.and_(bits, missing), text=self._named(index, used))
 
     def _check_scalar(self, key: int) -> None:
         if (key, ALL) in self._checked:

@@ -55,8 +55,8 @@ class Reports:
         """End the wave with a page fault of the lanes in <W x i1>, at <W x i64> (or at one i64)."""
         bits = self._b.bits(lanes)
         with self._b.cold(self._b.unequal(bits, 0)):
-            one = self._b.first_lane(address, bits) if isinstance(address.type, ir.VectorType) else address
-            self._frame.set_field("fault_va", one)
+            first_lane = self._b.first_lane(address, bits) if isinstance(address.type, ir.VectorType) else address
+            self._frame.set_field("fault_va", first_lane)
             self._frame.set_field("fault_lanes", self._b.resize(bits, 64))
             self._frame.set_field("fault_access", constant(int(access)))
             self.leave(Status.FAULT)
@@ -112,20 +112,20 @@ def _build(function: ir.Function) -> None:
 
     wave, group = b.get(state, STATE, "wave_in_group"), b.get(state, STATE, "group")
     mine = b.add(wave, 1)
-    said = element(b.get(context, CONTEXT, "sites"), SITE_STATE, site)
-    count = b.get(said, SITE_STATE, "count")
-    again = b.and_(
-        b.equal(b.get(said, SITE_STATE, "wave"), mine),
-        b.equal(b.get(said, SITE_STATE, "group"), group),
+    output = element(b.get(context, CONTEXT, "sites"), SITE_STATE, site)
+    count = b.get(output, SITE_STATE, "count")
+    second = b.and_(
+        b.equal(b.get(output, SITE_STATE, "wave"), mine),
+        b.equal(b.get(output, SITE_STATE, "group"), group),
     )
     full = b.icmp_unsigned(">=", count, FINDINGS_PER_SITE)
-    with b.if_then(b.not_(b.or_(again, full))):
+    with b.if_then(b.not_(b.or_(second, full))):
         for name, value in (("count", b.add(count, 1)), ("wave", mine), ("group", group)):
-            b.put(said, SITE_STATE, name, value)
-        at = b.get(context, CONTEXT, "findings_count")
-        b.put(context, CONTEXT, "findings_count", b.add(at, 1))
-        with b.if_then(b.below(at, b.get(context, CONTEXT, "findings_capacity"))):
-            record = element(b.get(context, CONTEXT, "findings"), FINDING, at)
+            b.put(output, SITE_STATE, name, value)
+        index = b.get(context, CONTEXT, "findings_count")
+        b.put(context, CONTEXT, "findings_count", b.add(index, 1))
+        with b.if_then(b.below(index, b.get(context, CONTEXT, "findings_capacity"))):
+            record = element(b.get(context, CONTEXT, "findings"), FINDING, index)
             values = {"site": site, "wave": wave, "group": group, "lanes": lanes, "address": address}
             for name in ("entry", "site"):
                 values[f"other_{name}"] = b.get(context, CONTEXT, f"race_{name}")

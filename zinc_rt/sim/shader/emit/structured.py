@@ -110,8 +110,8 @@ class RecordView:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        field, place = self.layout.fields[name], self.b.at(self.address, self.layout, name)
-        return Elements(self.b, field, place) if field.count > 1 else _load(self.b, field, place)
+        field, location = self.layout.fields[name], self.b.at(self.address, self.layout, name)
+        return Elements(self.b, field, location) if field.count > 1 else _load(self.b, field, location)
 
     def __setattr__(self, name: str, value: Any) -> None:
         _store(self.b, self.layout.fields[name], self.b.at(self.address, self.layout, name), value)
@@ -205,8 +205,8 @@ class StructuredBuilder(CodeBuilder):
         yes, no = one.of_one_type(other)
         return Integer(self, self.select(condition.ir, yes.ir, no.ir), yes.signed)
 
-    def least(self, one: Integer, other: Any) -> Integer:
-        return self.choose(one < other, one, other)
+    def least(self, integer: Integer, other: Any) -> Integer:
+        return self.choose(integer < other, integer, other)
 
     @contextmanager
     def loop(self) -> Iterator[LoopControl]:
@@ -231,7 +231,7 @@ class StructuredBuilder(CodeBuilder):
 
     def invoke(self, function: ir.Function, *arguments: Any) -> Integer:
         """Call a function and return its result."""
-        return Integer(self, self.call(function, [_plain(each) for each in arguments]))
+        return Integer(self, self.call(function, [_plain(argument) for argument in arguments]))
 
     def give(self, value: Any) -> None:
         """Return a number."""
@@ -241,13 +241,13 @@ class StructuredBuilder(CodeBuilder):
     def fetch_add(self, record: RecordView, name: str, amount: int) -> Integer:
         """Add atomically to a field shared by threads. Return the previous value."""
         of = FIELD_TYPES[record.layout.fields[name].type]
-        place = self.at(record.address, record.layout, name)
-        return Integer(self, self.atomic_rmw("add", place, of(amount), "monotonic"))
+        location = self.at(record.address, record.layout, name)
+        return Integer(self, self.atomic_rmw("add", location, of(amount), "monotonic"))
 
     def load_shared(self, record: RecordView, name: str) -> Integer:
         """Load a field that other threads store to."""
-        place = self.at(record.address, record.layout, name)
-        return Integer(self, self.load_atomic(place, "monotonic", 4, typ=I32))
+        location = self.at(record.address, record.layout, name)
+        return Integer(self, self.load_atomic(location, "monotonic", 4, typ=I32))
 
     def store_shared(self, record: RecordView, name: str, value: int) -> None:
         self.atomic_rmw("xchg", self.at(record.address, record.layout, name), I32(value), "monotonic")
@@ -268,11 +268,11 @@ def define(
     module: ir.Module, name: str, result: ir.Type, **parameters: RecordLayout | ir.IntType
 ) -> tuple[StructuredBuilder, list[Any]]:
     """Define a function. Its parameters are records, by address, and integers."""
-    kinds = [POINTER if isinstance(each, RecordLayout) else each for each in parameters.values()]
+    kinds = [POINTER if isinstance(parameter, RecordLayout) else parameter for parameter in parameters.values()]
     function = ir.Function(module, ir.FunctionType(result, kinds), name)
     b = StructuredBuilder(function.append_basic_block("entry"))
     values = [
-        RecordView(b, kind, given) if isinstance(kind, RecordLayout) else Integer(b, given)
-        for kind, given in zip(parameters.values(), function.args, strict=True)
+        RecordView(b, kind, argument) if isinstance(kind, RecordLayout) else Integer(b, argument)
+        for kind, argument in zip(parameters.values(), function.args, strict=True)
     ]
     return b, values

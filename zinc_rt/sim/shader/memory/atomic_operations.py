@@ -85,7 +85,7 @@ def _pairs(add: Callable[[CodeBuilder, ir.Value, ir.Value], ir.Value]) -> Operat
     def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         result = I32(0)
         for shift in (0, 16):
-            one, other = (b.trunc(b.lshr(each, shift), I16) for each in (old, data))
+            one, other = (b.trunc(b.lshr(item, shift), I16) for item in (old, data))
             result = b.or_(result, b.shl(b.zext(add(b, one, other), I32), shift))
         return result
 
@@ -98,7 +98,7 @@ def _add_half(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
 
 def _add_bfloat(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
     """Return the float32 sum rounded to nearest even; NaN stays NaN."""
-    wide = [b.bitcast(b.shl(b.zext(each, I32), 16), FLOAT) for each in (one, other)]
+    wide = [b.bitcast(b.shl(b.zext(item, I32), 16), FLOAT) for item in (one, other)]
     total = b.fadd(*wide)
     bits = b.bitcast(total, I32)
     odd = b.and_(b.lshr(bits, 16), 1)

@@ -44,8 +44,8 @@ def change(
     lanes: ir.Value | None = None,
 ) -> list[ir.Value]:
     """Emit an atomic and return the old dwords. `data` contains the second operand's dwords after the first's."""
-    whole = access.together(e, data, len(data) * 4)
-    e.b.store(whole, access.buffers(e)[1], align=1)
+    together = access.together(e, data, len(data) * 4)
+    e.b.store(together, access.buffers(e)[1], align=1)
     access.call_lanes(e, lanes_atomic(e, operation, size_bytes), at, access.memory_site(e), lanes)
     old = access.apart(e, access.buffers(e)[1], len(data) * 4)
     return old[: size_bytes // 4]
@@ -106,8 +106,8 @@ def _exchange(
     seen.add_incoming(start, before)
     new = OPERATIONS[operation](b, seen, first, second)
     pair = b.cmpxchg(host, seen, new, "acq_rel", "acquire")
-    found = b.extract_value(pair, 0)
-    seen.add_incoming(found, b.block)
+    result = b.extract_value(pair, 0)
+    seen.add_incoming(result, b.block)
     b.cbranch(b.extract_value(pair, 1), done, turn)
     b.position_at_end(done)
     b.store(seen, old)
@@ -126,8 +126,8 @@ def emit(
     operands = list(i.operands)
     destination = operands.pop(0) if returns(i) else None
     count = 2 if operation in _TWO else 1
-    at = addresses(e, i, operands)
-    old = change(e, operation, at, stored(e, operands[1], size_bytes * count, False), size_bytes)
+    offset = addresses(e, i, operands)
+    old = change(e, operation, offset, stored(e, operands[1], size_bytes * count, False), size_bytes)
     if destination is not None:
         set_loaded(e, destination, old, size_bytes, False, None)
 

@@ -50,7 +50,7 @@ class _Resource:
 def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     _, address, descriptor, register = operands
     b = e.b
-    words = [b.trunc(b.lshr(e.scalar(descriptor, 128), ir.IntType(128)(32 * at)), I32) for at in range(4)]
+    words = [b.trunc(b.lshr(e.scalar(descriptor, 128), ir.IntType(128)(32 * index)), I32) for index in range(4)]
     special = b.or_(
         b.unequal(b.lshr(words[1], 30), 0),
         b.unequal(b.and_(words[3], 1 << 23), 0),
@@ -63,8 +63,8 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     index = e.regs.read_vgpr(address.index) if i.modifier("idxen") else None
     inner = constant(offset(i), b.lanes(I64))
     if i.modifier("offen"):
-        at = address.index + (1 if index is not None else 0)
-        inner = b.add(b.zext(e.regs.read_vgpr(at), b.lanes(I64)), inner)
+        offset = address.index + (1 if index is not None else 0)
+        inner = b.add(b.zext(e.regs.read_vgpr(offset), b.lanes(I64)), inner)
     stride = b.and_(b.lshr(words[1], 16), 0x3FFF)
     select = b.and_(b.lshr(words[3], 28), 3)
     return _Resource(b.add(base, b.zext(moved, I64)), stride, words[2], select, moved, index, inner)
@@ -110,11 +110,11 @@ def _has(e: Emitter, available: ir.Value, size_bytes: int) -> ir.Value:
 
 def _addresses(e: Emitter, r: _Resource, moved: int = 0) -> Addresses:
     b = e.b
-    whole = _offsets(e, r)
+    offsets = _offsets(e, r)
     if moved:
-        whole = b.add(whole, moved)
-    high = b.trunc(b.lshr(whole, 32), b.lanes(I32))
-    return Addresses(r.base, b.trunc(whole, b.lanes(I32)), high)
+        offsets = b.add(offsets, moved)
+    high = b.trunc(b.lshr(offsets, 32), b.lanes(I32))
+    return Addresses(r.base, b.trunc(offsets, b.lanes(I32)), high)
 
 
 def _lanes(e: Emitter, mask: ir.Value) -> ir.Value:
@@ -130,39 +130,39 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     b = e.b
     r = _resource(e, i, list(i.operands))
     words = max(1, size_bytes // 4)
-    each = min(size_bytes, 4)
-    results = [e.frame.shared(f"buffer {at}", b.lanes(I32)) for at in range(words)]
+    item = min(size_bytes, 4)
+    results = [e.frame.shared(f"buffer {index}", b.lanes(I32)) for index in range(words)]
     available = _available(e, r)
     with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
-            for place, dword in zip(results, access.load(e, _addresses(e, r), size_bytes), strict=True):
-                b.store(dword, place)
+            for result, dword in zip(results, access.load(e, _addresses(e, r), size_bytes), strict=True):
+                b.store(dword, result)
         with parts:
-            for at, place in enumerate(results):
-                mask = _has(e, available, 4 * at + each)
+            for index, result in enumerate(results):
+                mask = _has(e, available, 4 * index + item)
                 site = access.memory_site(e)
-                helper = lane_access.lanes_load(e, each)
-                access.call_lanes(e, helper, _addresses(e, r, 4 * at), site, _lanes(e, mask))
-                [dword] = access.apart(e, access.buffers(e)[1], each)
-                b.store(b.select(mask, dword, 0), place)
-    return [b.load(place, typ=b.lanes(I32)) for place in results]
+                helper = lane_access.lanes_load(e, item)
+                access.call_lanes(e, helper, _addresses(e, r, 4 * index), site, _lanes(e, mask))
+                [dword] = access.apart(e, access.buffers(e)[1], item)
+                b.store(b.select(mask, dword, 0), result)
+    return [b.load(result, typ=b.lanes(I32)) for result in results]
 
 
 def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
     b = e.b
     r = _resource(e, i, list(i.operands))
-    each = min(size_bytes, 4)
+    item = min(size_bytes, 4)
     available = _available(e, r)
     with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
             access.store(e, _addresses(e, r), dwords, size_bytes)
         with parts:
-            for at, dword in enumerate(dwords):
-                mask = _has(e, available, 4 * at + each)
-                b.store(access.together(e, [dword], each), access.buffers(e)[1], align=1)
+            for index, dword in enumerate(dwords):
+                mask = _has(e, available, 4 * index + item)
+                b.store(access.together(e, [dword], item), access.buffers(e)[1], align=1)
                 site = access.memory_site(e)
-                helper = lane_access.lanes_store(e, each)
-                access.call_lanes(e, helper, _addresses(e, r, 4 * at), site, _lanes(e, mask))
+                helper = lane_access.lanes_store(e, item)
+                access.call_lanes(e, helper, _addresses(e, r, 4 * index), site, _lanes(e, mask))
 
 
 def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> None:
@@ -173,7 +173,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     data = stored(e, i.operands[0], size_bytes * (2 if operation == "cmpswap" else 1), False)
     old = atomics.change(e, operation, _addresses(e, r), data, size_bytes, _lanes(e, mask))
     if atomics.returns(i):
-        old = [e.b.select(mask, each, 0) for each in old]
+        old = [e.b.select(mask, item, 0) for item in old]
         set_loaded(e, i.operands[0], old, size_bytes, False, None)
 
 

@@ -29,13 +29,13 @@ def loaded(b: CodeBuilder, shape: CacheShape) -> ir.Function:
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
-        one = b.helper(f"{name}.line", _LOADED, lambda function: _loaded_line(function, shape))
+        helper = b.helper(f"{name}.line", _LOADED, lambda function: _loaded_line(function, shape))
         cache, va, host, data, size, past, serial = function.args
         first, rest = _parts(b, va, size, shape)
-        stale = b.local(I1, b.call(one, [cache, va, host, data, first, past, serial]))
+        stale = b.local(I1, b.call(helper, [cache, va, host, data, first, past, serial]))
         with b.if_then(b.unequal(rest, 0), likely=False):
             behind = [cache, b.add(va, first), b.offset(host, first), b.offset(data, first), rest, past, serial]
-            b.store(b.or_(b.load(stale, typ=I1), b.call(one, behind)), stale)
+            b.store(b.or_(b.load(stale, typ=I1), b.call(helper, behind)), stale)
         b.ret(b.load(stale, typ=I1))
         b.done()
 
@@ -61,7 +61,7 @@ def _loaded_line(function: ir.Function, shape: CacheShape) -> None:
     differs = b.local(I8, 0)
 
     def compare(index: ir.Value) -> None:
-        one, other = (b.load(b.offset(each, index), typ=I8) for each in (data, host))
+        one, other = (b.load(b.offset(item, index), typ=I8) for item in (data, host))
         b.store(b.or_(b.load(differs, typ=I8), b.xor(one, other)), differs)
 
     b.repeat(size, compare)
@@ -76,12 +76,12 @@ def updated(b: CodeBuilder) -> ir.Function:
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
-        one = b.helper("zrt.updated.line", _UPDATED, _updated_line)
+        helper = b.helper("zrt.updated.line", _UPDATED, _updated_line)
         cache, va, data, size = function.args
         first, rest = _parts(b, va, size, VECTOR_CACHE)
-        b.call(one, [cache, va, data, first])
+        b.call(helper, [cache, va, data, first])
         with b.if_then(b.unequal(rest, 0), likely=False):
-            b.call(one, [cache, b.add(va, first), b.offset(data, first), rest])
+            b.call(helper, [cache, b.add(va, first), b.offset(data, first), rest])
         b.ret_void()
         b.done()
 

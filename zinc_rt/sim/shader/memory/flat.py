@@ -31,13 +31,13 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
     """
     b = e.b
     assert at.high is not None
-    found = []
+    result = []
     for name in ("shared_base", "private_base"):
         top = b.trunc(b.lshr(e.frame.field(name), 32), I32)
         mask = b.resize(b.bits(b.equal(at.high, b.splat(top))), 64)
-        found.append(b.and_(mask, e.exec.wide()))
-    elsewhere = b.and_(e.exec.wide(), b.not_(b.or_(found[0], found[1])))
-    return elsewhere, found[0], found[1]
+        result.append(b.and_(mask, e.exec.wide()))
+    elsewhere = b.and_(e.exec.wide(), b.not_(b.or_(result[0], result[1])))
+    return elsewhere, result[0], result[1]
 
 
 def _low(e: Emitter, i: Instruction, at: Addresses) -> ir.Value:
@@ -65,13 +65,13 @@ def _out_of_line(
 
 
 def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
-    at = global_addresses(e, i, i.operands[1], None)
-    return access.load(e, at, size_bytes, partial(_out_of_line, size_bytes=size_bytes, stores=False))
+    offset = global_addresses(e, i, i.operands[1], None)
+    return access.load(e, offset, size_bytes, partial(_out_of_line, size_bytes=size_bytes, stores=False))
 
 
 def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
-    at = global_addresses(e, i, i.operands[0], None)
-    access.store(e, at, dwords, size_bytes, partial(_out_of_line, size_bytes=size_bytes, stores=True))
+    offset = global_addresses(e, i, i.operands[0], None)
+    access.store(e, offset, dwords, size_bytes, partial(_out_of_line, size_bytes=size_bytes, stores=True))
 
 
 def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> None:
@@ -81,22 +81,22 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     destination = operands.pop(0) if atomics.returns(i) else None
     words = size_bytes // 4
     data = stored(e, operands[1], size_bytes * (2 if operation == "cmpswap" else 1), False)
-    at = global_addresses(e, i, operands[0], None)
-    elsewhere, shared, private = _apertures(e, at)
+    offset = global_addresses(e, i, operands[0], None)
+    elsewhere, shared, private = _apertures(e, offset)
     with b.cold(_some(e, private)):
-        e.reports.fault(b.trunc(private, b.mask_bits), at.vector(e), WaveAccess.ATOMIC)
+        e.reports.fault(b.trunc(private, b.mask_bits), offset.vector(e), WaveAccess.ATOMIC)
     result = [e.frame.shared(f"old {at_}", b.lanes(I32)) for at_ in range(words)]
-    old = atomics.change(e, operation, at, data, size_bytes, elsewhere)
-    for place, value in zip(result, old, strict=True):
-        b.store(value, place)
+    old = atomics.change(e, operation, offset, data, size_bytes, elsewhere)
+    for location, value in zip(result, old, strict=True):
+        b.store(value, location)
     with b.cold(_some(e, shared)):
-        low = _low(e, i, at)
+        low = _low(e, i, offset)
         mine = lds_atomics.change_lanes(e, operation, low, data[:words], data[words:], size_bytes, shared)
         chosen = b.bitcast(b.resize(shared, e.wave), b.lanes(ir.IntType(1)))
-        for place, value in zip(result, mine, strict=True):
-            b.store(b.select(chosen, value, b.load(place, typ=b.lanes(I32))), place)
+        for location, value in zip(result, mine, strict=True):
+            b.store(b.select(chosen, value, b.load(location, typ=b.lanes(I32))), location)
     if destination is not None:
-        loaded = [b.load(place, typ=b.lanes(I32)) for place in result]
+        loaded = [b.load(location, typ=b.lanes(I32)) for location in result]
         set_loaded(e, destination, loaded, size_bytes, False, None)
 
 

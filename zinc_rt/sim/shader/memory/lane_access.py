@@ -46,12 +46,12 @@ def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
 
 def copy(b: CodeBuilder, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
     """Copy 1 to 16 bytes of any alignment."""
-    at = 0
-    while at < size_bytes:
-        step = next(step for step in (16, 8, 4, 2, 1) if step <= size_bytes - at)
+    index = 0
+    while index < size_bytes:
+        step = next(step for step in (16, 8, 4, 2, 1) if step <= size_bytes - index)
         of = ir.VectorType(I32, 4) if step == 16 else ir.IntType(8 * step)
-        b.store(b.load(b.offset(source, at), typ=of, align=1), b.offset(to, at), align=1)
-        at += step
+        b.store(b.load(b.offset(source, index), typ=of, align=1), b.offset(to, index), align=1)
+        index += step
 
 
 class _Lanes(LaneAccesses):
@@ -74,18 +74,18 @@ class _Lanes(LaneAccesses):
             simple = b.and_(simple, self._quiet())
         with b.if_then(simple, likely=True):
             flags = b.get(self.site, MEMORY_SITE, "flags")
-            done = b.append_basic_block("done")
+            result = b.append_basic_block("done")
             with b.if_then(b.has(flags, PLAIN), likely=True):
-                b.branch(done)
+                b.branch(result)
             if self.reads and self.checks.fast:
                 with b.if_then(self._known(first, end)):
                     b.call(lookup.widen(b), [self.site, first, end, self.wide()])
-                    b.branch(done)
+                    b.branch(result)
             if self.stores and not self.checks.full:
-                self._prepare_store(flags, first, last, done)
+                self._prepare_store(flags, first, last, result)
             behind = b.append_basic_block("careful")
             b.branch(behind)
-            b.position_at_end(done)
+            b.position_at_end(result)
             lookup.touch(b, self.site, first, end)
             self._quick()
             b.ret(I1(0))

@@ -154,16 +154,16 @@ class LaneAccesses:
         if not self.stores:
             looked_at = b.equal(b.get(where, RANGE, "stored"), b.get(self.context, CONTEXT, "serial"))
         with b.if_then(looked_at):
-            place = (self.state, self.context, where)
-            race = global_race(b, place, va, self.size_bytes, self.kind, self.rules)
+            location = (self.state, self.context, where)
+            race = global_race(b, location, va, self.size_bytes, self.kind, self.rules)
             with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, va)
 
     def _before_store(self, lane: ir.Value, va: ir.Value, where: ir.Value, flags: ir.Value) -> None:
         b = self.b
         with b.if_then(b.has(flags, RangeFlag.SAVED)):
-            for at in (va, b.add(va, self.size_bytes - 1)) if self.size_bytes > 1 else (va,):
-                self.save(where, at)
+            for index in (va, b.add(va, self.size_bytes - 1)) if self.size_bytes > 1 else (va,):
+                self.save(where, index)
         data = self.lane_data(lane)
         site = b.and_(self.rules, SITE_BITS)
         watchpoints.record_if_watched(b, (self.state, self.context, site), lane, va, data, self.size_bytes)
@@ -209,21 +209,21 @@ class LaneAccesses:
             straddles = b.local(I1, 1)
 
             def one(index: ir.Value) -> None:
-                at = b.add(va, index)
-                byte = b.call(self.find, [spans, count, at, b.add(at, 1)])
+                position = b.add(va, index)
+                byte = b.call(self.find, [spans, count, position, b.add(position, 1)])
                 allowed = b.local(I1, 0)
                 with b.if_then(b.unequal(byte, lookup.NOTHING)):
                     b.store(lookup.permitted(b, b.get(byte, RANGE, "flags"), I32(self.kind)), allowed)
                 with b.if_else(b.load(allowed, typ=I1)) as (yes, no):
                     with yes:
-                        host = b.inttoptr(b.add(at, b.get(byte, RANGE, "delta")), POINTER)
+                        host = b.inttoptr(b.add(position, b.get(byte, RANGE, "delta")), POINTER)
                         if self.stores:
                             with b.if_then(b.has(b.get(byte, RANGE, "flags"), RangeFlag.SAVED)):
-                                self.save(byte, at)
+                                self.save(byte, position)
                         bytewise(lane, index, host)
                     with no, b.if_then(b.load(straddles, typ=I1)):
                         b.store(I1(0), straddles)
-                        self._faults.mark(0, lane, at)
+                        self._faults.mark(0, lane, position)
 
             b.repeat(self.size_bytes, one)
             with b.if_then(b.load(straddles, typ=I1)):

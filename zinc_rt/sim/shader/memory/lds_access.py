@@ -77,17 +77,17 @@ class _Lds:
         b = self.b
 
         def lane(lane: ir.Value) -> None:
-            at = self._address(lane)
+            offset = self._address(lane)
             if self.checks.fast and self.kind is WaveAccess.ATOMIC:
-                self._alignment(lane, at)
-            fits = b.at_most(b.add(at, self.size_bytes), self.limit)
+                self._alignment(lane, offset)
+            fits = b.at_most(b.add(offset, self.size_bytes), self.limit)
             with b.if_else(fits, likely=True) as (yes, no):
                 with yes:
-                    self._look(lane, at)
-                    inside(lane, at)
+                    self._look(lane, offset)
+                    inside(lane, offset)
                 with no:
-                    self.marks.mark(OUT_OF_BOUNDS, lane, at)
-                    outside(lane, at)
+                    self.marks.mark(OUT_OF_BOUNDS, lane, offset)
+                    outside(lane, offset)
 
         b.each_lane(self.exec, lane)
 
@@ -143,20 +143,20 @@ class _Lds:
         """Handle out-of-bounds accesses: dwords not wholly inside read 0; bytes that are inside are stored."""
         b = self.b
         data = self._lane_data(self.data, lane)
-        each = min(self.size_bytes, 4) if self.kind is WaveAccess.READ else 1
-        of = ir.IntType(8 * each)
-        for offset in range(0, self.size_bytes, each):
-            place = b.add(at, offset)
-            fits = b.at_most(b.add(place, each), self.limit)
+        item = min(self.size_bytes, 4) if self.kind is WaveAccess.READ else 1
+        of = ir.IntType(8 * item)
+        for offset in range(0, self.size_bytes, item):
+            location = b.add(at, offset)
+            fits = b.at_most(b.add(location, item), self.limit)
             if self.kind is WaveAccess.READ:
                 b.store(of(0), b.offset(data, offset), align=1)
                 with b.if_then(fits):
-                    b.store(b.load(self._host(place), typ=of, align=1), b.offset(data, offset), align=1)
+                    b.store(b.load(self._host(location), typ=of, align=1), b.offset(data, offset), align=1)
             else:
                 with b.if_then(fits):
-                    b.store(b.load(b.offset(data, offset), typ=of, align=1), self._host(place), align=1)
+                    b.store(b.load(b.offset(data, offset), typ=of, align=1), self._host(location), align=1)
                     if self.checks.fast:
-                        initialised.mark(b, self.shadow, place, 1, shared=False)
+                        initialised.mark(b, self.shadow, location, 1, shared=False)
 
     def _quickly(self) -> None:
         """Move the data and return if all lanes are in bounds and on initialised bytes."""
@@ -171,10 +171,10 @@ class _Lds:
         with b.if_then(simple):
 
             def move(lane: ir.Value) -> None:
-                at = self._address(lane)
+                offset = self._address(lane)
                 if self.kind is WaveAccess.WRITE and self.checks.fast:
-                    initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
-                self._copy(lane, at)
+                    initialised.mark(b, self.shadow, offset, self.size_bytes, shared=False)
+                self._copy(lane, offset)
 
             b.each_lane(self.exec, move)
             b.ret_void()

@@ -72,7 +72,7 @@ class LineCaches:
 
 
 def _within(tags: np.ndarray, spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    found = np.zeros(tags.shape, bool)
+    result = np.zeros(tags.shape, bool)
     for start, end in spans:
-        found |= (tags >= start) & (tags < end)
-    return found
+        result |= (tags >= start) & (tags < end)
+    return result

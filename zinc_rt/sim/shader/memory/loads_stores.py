@@ -62,8 +62,8 @@ def set_loaded(
     if signed:
         narrow = e.b.trunc(dwords[0], e.b.lanes(ir.IntType(8 * size_bytes)))
         dwords = [e.b.sext(narrow, e.b.lanes(I32))]
-    for at, dword in enumerate(dwords):
-        e.regs.write_vgpr(operand.index + at, dword)
+    for index, dword in enumerate(dwords):
+        e.regs.write_vgpr(operand.index + index, dword)
 
 
 def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[ir.Value]:
@@ -72,7 +72,7 @@ def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[i
         used = ((1 << 8 * size_bytes) - 1) << 16 * upper
         dword = e.regs.read_vgpr(operand.index, used=used)
         return [e.b.lshr(dword, 16) if upper else dword]
-    return [e.regs.read_vgpr(operand.index + at) for at in range(size_bytes // 4)]
+    return [e.regs.read_vgpr(operand.index + index) for index in range(size_bytes // 4)]
 
 
 def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> EmitFunction:
@@ -106,8 +106,8 @@ def check_modifiers(i: Instruction) -> None:
 
 
 def scope(i: Instruction) -> int:
-    found = i.modifier("scope")
-    return int(found.value) if found and isinstance(found.value, int) else 0
+    modifier = i.modifier("scope")
+    return int(modifier.value) if modifier and isinstance(modifier.value, int) else 0
 
 
 def offset(i: Instruction) -> int:

@@ -27,14 +27,14 @@ def _find(function: ir.Function) -> None:
     b = HelperBuilder(function)
     table, count, first, end = function.args
     low, high = b.local(I64, 0), b.local(I64, b.zext(count, I64))
-    test, turn, found = b.append_basic_block("test"), b.append_basic_block("turn"), b.append_basic_block("found")
+    test, turn, result = b.append_basic_block("test"), b.append_basic_block("turn"), b.append_basic_block("found")
 
     def entry(index: ir.Value) -> ir.Value:
         return b.offset(table, b.mul(index, RANGE.size_bytes))
 
     b.branch(test)
     b.position_at_end(test)
-    b.cbranch(b.below(b.load(low, typ=I64), b.load(high, typ=I64)), turn, found)
+    b.cbranch(b.below(b.load(low, typ=I64), b.load(high, typ=I64)), turn, result)
     b.position_at_end(turn)
     middle = b.lshr(b.add(b.load(low, typ=I64), b.load(high, typ=I64)), 1)
     starts = b.at_most(b.get(entry(middle), RANGE, "va_lo"), first)
@@ -44,7 +44,7 @@ def _find(function: ir.Function) -> None:
         with no:
             b.store(middle, high)
     b.branch(test)
-    b.position_at_end(found)
+    b.position_at_end(result)
     number = b.load(low, typ=I64)
     with b.if_then(b.equal(number, 0)):
         b.ret(NOTHING)
@@ -75,10 +75,10 @@ def _refill(function: ir.Function, checks: Checks) -> None:
     b = HelperBuilder(function)
     context, site, first, end, kind, wide = function.args
     count = b.get(context, CONTEXT, "ranges_count")
-    found = b.call(find(b), [b.get(context, CONTEXT, "ranges"), count, first, end])
-    with b.if_then(b.equal(found, NOTHING)):
+    result = b.call(find(b), [b.get(context, CONTEXT, "ranges"), count, first, end])
+    with b.if_then(b.equal(result, NOTHING)):
         b.ret(I1(0))
-    flags = b.get(found, RANGE, "flags")
+    flags = b.get(result, RANGE, "flags")
     with b.if_then(b.not_(permitted(b, flags, kind))):
         b.ret(I1(0))
     before = b.get(site, MEMORY_SITE, "range")
@@ -89,9 +89,9 @@ def _refill(function: ir.Function, checks: Checks) -> None:
         for name in ("touched_below", "touched_above"):
             old, new = b.get(extent, EXTENT, name), b.get(site, MEMORY_SITE, name)
             b.put(extent, EXTENT, name, b.select(b.below(old, new), new, old))
-    low, high = b.get(found, RANGE, "va_lo"), b.get(found, RANGE, "va_hi")
+    low, high = b.get(result, RANGE, "va_lo"), b.get(result, RANGE, "va_hi")
     plain = I1(1)
-    stores = b.any(*[b.equal(kind, each) for each in STORES])
+    stores = b.any(*[b.equal(kind, store) for store in STORES])
     if checks.fast:
         plain = b.has(flags, RangeFlag.CLEAN)
     if checks.full:
@@ -107,8 +107,8 @@ def _refill(function: ir.Function, checks: Checks) -> None:
     room = b.select(b.at_most(wide, size), b.add(b.sub(size, wide), 1), 0)
     b.put(site, MEMORY_SITE, "plain_lo", low)
     b.put(site, MEMORY_SITE, "room", b.select(plain, room, 0))
-    b.put(site, MEMORY_SITE, "delta", b.get(found, RANGE, "delta"))
-    b.put(site, MEMORY_SITE, "range", found)
+    b.put(site, MEMORY_SITE, "delta", b.get(result, RANGE, "delta"))
+    b.put(site, MEMORY_SITE, "range", result)
     b.put(site, MEMORY_SITE, "touched_below", 0)
     b.put(site, MEMORY_SITE, "touched_above", 0)
     marks = b.or_(b.select(plain, I32(PLAIN), I32(0)), b.select(watched, I32(WATCHED), I32(0)))
@@ -149,15 +149,15 @@ def _widen(function: ir.Function) -> None:
     before_loop = b.block
     b.branch(turn)
     b.position_at_end(turn)
-    at = b.phi(I64)
-    at.add_incoming(start, before_loop)
-    following = b.add(at, 4 * KNOWN_CHUNK)
+    index = b.phi(I64)
+    index.add_incoming(start, before_loop)
+    following = b.add(index, 4 * KNOWN_CHUNK)
     b.cbranch(b.at_most(following, limit), behind, after)
     b.position_at_end(behind)
-    at.add_incoming(following, behind)
-    b.cbranch(chunk_known(b, b.inttoptr(b.add(shadow, b.lshr(at, 2)), POINTER)), turn, after)
+    index.add_incoming(following, behind)
+    b.cbranch(chunk_known(b, b.inttoptr(b.add(shadow, b.lshr(index, 2)), POINTER)), turn, after)
     b.position_at_end(after)
-    known_end = b.select(b.below(at, end), end, at)
+    known_end = b.select(b.below(index, end), end, index)
     size = b.sub(known_end, first)
     room = b.select(b.at_most(wide, size), b.add(b.sub(size, wide), 1), 0)
     b.put(site, MEMORY_SITE, "plain_lo", first)
@@ -169,9 +169,9 @@ def _widen(function: ir.Function) -> None:
 def touch(b: CodeBuilder, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
     """Record that [first, end) was accessed."""
     for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
-        place = b.at(site, MEMORY_SITE, name)
-        old = b.load(place, typ=I64)
-        b.store(b.select(b.below(old, value), value, old), place)
+        location = b.at(site, MEMORY_SITE, name)
+        old = b.load(location, typ=I64)
+        b.store(b.select(b.below(old, value), value, old), location)
 
 
 def inside(b: CodeBuilder, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:

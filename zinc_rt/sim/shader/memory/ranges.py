@@ -111,15 +111,15 @@ class RangeTable:
         """Return whether to examine the ranges: small ones after any store, large ones after stores to a large
         part.
         """
-        found = set()
+        result = set()
         for va, size in stored:
             first = max(bisect_right(self._starts, va) - 1, 0)
             for number in range(first, bisect_left(self._starts, va + size)):
                 piece = self.pieces[number]
                 shared = min(va + size, piece.end) - max(va, piece.va)
                 if shared > 0 and (piece.size_bytes <= ANY_BYTES or 2 * shared >= piece.size_bytes):
-                    found.add(number)
-        return found
+                    result.add(number)
+        return result
 
 
 def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
@@ -138,7 +138,7 @@ def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
             flags |= RangeFlag.SAVED
         host = view.ctypes.data + span.offset
         spans.append(Piece(span.start, span.size_bytes, host, flags, bo.name, bo.written, span.offset, bo))
-    announced = [(each.va, each.va + each.size_bytes, each.name) for each in vm.announced] if bounds else []
+    announced = [(item.va, item.va + item.size_bytes, item.name) for item in vm.announced] if bounds else []
     return _table(spans, announced, keep, races=races)
 
 
@@ -167,19 +167,19 @@ def of_arrays(
     beyond = np.full(PAGE_BYTES, 0xA5, np.uint8)
     keep: list[Any] = [beyond]
     spans, past = [], []
-    for each in sorted(placed, key=lambda one: one.va):
-        if each.array.nbytes == 0:
+    for array in sorted(placed, key=lambda array: array.va):
+        if array.array.nbytes == 0:
             continue
-        keep += [each.array, each.written]
-        flags = RangeFlag(RangeFlag.READ | RangeFlag.WRITE * each.write)
-        if each.written is None:
+        keep += [array.array, array.written]
+        flags = RangeFlag(RangeFlag.READ | RangeFlag.WRITE * array.write)
+        if array.written is None:
             flags |= RangeFlag.CLEAN
-        size = each.array.nbytes
-        spans.append(Piece(each.va, size, each.array.ctypes.data, flags, each.name, each.written))
-        rest = round_up(each.va + size, PAGE_BYTES) - each.va - size
+        size = array.array.nbytes
+        spans.append(Piece(array.va, size, array.array.ctypes.data, flags, array.name, array.written))
+        rest = round_up(array.va + size, PAGE_BYTES) - array.va - size
         if rest:
             tail = RangeFlag.READ | RangeFlag.WRITE | RangeFlag.CLEAN | RangeFlag.BEYOND
-            past.append(Piece(each.va + size, rest, beyond.ctypes.data, tail, each.name))
+            past.append(Piece(array.va + size, rest, beyond.ctypes.data, tail, array.name))
     return _table(spans, list(announced) if bounds else [], keep, past, races=races)
 
 
@@ -211,20 +211,20 @@ def _add_races(table: RangeTable) -> None:
 
 def _bounded(spans: list[Piece], announced: list[tuple[int, int, str]]) -> list[Piece]:
     outermost: list[tuple[int, int, str]] = []
-    for each in sorted(announced, key=lambda one: (one[0], -one[1])):
-        if not outermost or each[1] > outermost[-1][1]:
-            outermost.append(each)
+    for item in sorted(announced, key=lambda one: (one[0], -one[1])):
+        if not outermost or item[1] > outermost[-1][1]:
+            outermost.append(item)
     pieces: list[Piece] = []
     first = 0
-    for span in sorted(spans, key=lambda one: one.va):
+    for span in sorted(spans, key=lambda span: span.va):
         while first < len(outermost) and outermost[first][1] <= span.va:
             first += 1
-        at, found = first, False
-        while at < len(outermost) and outermost[at][0] < span.end:
-            start, end, name = outermost[at]
+        index, result = first, False
+        while index < len(outermost) and outermost[index][0] < span.end:
+            start, end, name = outermost[index]
             pieces.append(span.part(max(start, span.va), min(end, span.end), name))
-            at, found = at + 1, True
-        if not found:
+            index, result = index + 1, True
+        if not result:
             pieces.append(span)
     return pieces
 

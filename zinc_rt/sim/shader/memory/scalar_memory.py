@@ -57,7 +57,7 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     condition = access.plain(e, site, va)
     if e.checks.full:
         condition = access.unstored(e, site, condition)
-    each = min(size_bytes, 4)
+    item = min(size_bytes, 4)
 
     def fast() -> ir.Value:
         touch(b, site, va, end)
@@ -65,17 +65,17 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
 
     def slow() -> ir.Value:
         """Read in a function of its own, which handles each dword as a lane."""
-        count = size_bytes // each
+        count = size_bytes // item
         offsets, data = access.buffers(e)
-        for at in range(count):
-            b.store(constant(at * each), b.offset(offsets, 4 * at))
-        helper, lanes = lane_access.scalar_load(e, each), constant((1 << count) - 1, I64)
+        for index in range(count):
+            b.store(constant(index * item), b.offset(offsets, 4 * index))
+        helper, lanes = lane_access.scalar_load(e, item), constant((1 << count) - 1, I64)
         arguments = [e.frame.state, e.frame.context, site, access.rule_sites(e), lanes, va, offsets, data]
         with b.cold(b.call(helper, arguments)):
             e.reports.leave(Status.FAULT)
         return data
 
-    return b.load(access.fast_or_slow(b, condition, fast, slow), typ=ir.IntType(8 * size_bytes), align=each)
+    return b.load(access.fast_or_slow(b, condition, fast, slow), typ=ir.IntType(8 * size_bytes), align=item)
 
 
 def _set(e: Emitter, i: Instruction, value: ir.Value, signed: bool) -> None:
@@ -101,7 +101,7 @@ def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -
     plain_buffer = b.equal(stride, 0)
     limit = b.select(plain_buffer, records, b.mul(records, stride))
     start = _aligned(e, _moved(e, i), size_bytes)
-    each = min(size_bytes, 4)
+    item = min(size_bytes, 4)
     of = ir.IntType(8 * size_bytes)
     slot = e.frame.shared("resource data", ir.IntType(512))
     whole = b.at_most(b.add(start, size_bytes), limit)
@@ -109,14 +109,14 @@ def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -
         with inside:
             b.store(_read(e, b.add(base, start), size_bytes), slot)
         with partly:
-            for at in range(size_bytes // each):
-                place = b.offset(slot, at * each)
-                b.store(constant(0, ir.IntType(8 * each)), place)
-                moved = b.add(start, at * each)
-                fits = b.at_most(b.add(moved, each), limit)
+            for index in range(size_bytes // item):
+                offset = b.offset(slot, index * item)
+                b.store(constant(0, ir.IntType(8 * item)), offset)
+                moved = b.add(start, index * item)
+                fits = b.at_most(b.add(moved, item), limit)
                 with b.if_then(fits):
-                    b.store(_read(e, b.add(base, moved), each), place)
-    _set(e, i, b.load(slot, typ=of, align=each), signed)
+                    b.store(_read(e, b.add(base, moved), item), offset)
+    _set(e, i, b.load(slot, typ=of, align=item), signed)
 
 
 _NOTHING = (

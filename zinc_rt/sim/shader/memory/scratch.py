@@ -67,7 +67,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     saved = False
     fast, slow, behind = b.append_basic_block("fast"), b.append_basic_block("slow"), b.append_basic_block()
     words = size_bytes // 4
-    found: list[list[ir.Value]] = []
+    result: list[list[ir.Value]] = []
     ends = []
     if words:
         condition = _uniform(e, first, low, size_bytes)
@@ -86,10 +86,10 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
         rows = _rows(e, first, "scratch_base", 4)
-        values = [b.load(b.offset(rows, 4 * e.wave * at), typ=b.lanes(I32), align=4) for at in range(words)]
+        values = [b.load(b.offset(rows, 4 * e.wave * index), typ=b.lanes(I32), align=4) for index in range(words)]
         if saved:
-            values += [_undefined(e, have, at) for at in range(words)]
-        found.append(values)
+            values += [_undefined(e, have, index) for index in range(words)]
+        result.append(values)
         ends.append(b.block)
         b.branch(behind)
     else:
@@ -99,12 +99,12 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     b.position_at_end(slow)
     call_lanes(e, scratch_access.scratch_load(e, size_bytes), low, e.exec.wide())
     values = list(access.apart(e, access.buffers(e)[1], size_bytes))
-    found.append(values + [constant(0, b.lanes(I32))] * (words if saved else 0))
+    result.append(values + [constant(0, b.lanes(I32))] * (words if saved else 0))
     ends.append(b.block)
     b.branch(behind)
     b.position_at_end(behind)
     dwords = []
-    for parts in zip(*found, strict=True):
+    for parts in zip(*result, strict=True):
         phi = b.phi(b.lanes(I32))
         for value, block in zip(parts, ends, strict=True):
             phi.add_incoming(value, block)
@@ -115,10 +115,10 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     return dwords
 
 
-def _undefined(e: Emitter, have: ir.Value, at: int) -> ir.Value:
-    """Return the bytes of dword `at` that were stored undefined, from the shadow bytes, as <W x i32>."""
+def _undefined(e: Emitter, have: ir.Value, index: int) -> ir.Value:
+    """Return the bytes of dword `index` that were stored undefined, from the shadow bytes, as <W x i32>."""
     b = e.b
-    mine = b.zext(b.shuffled(have, range(at * e.wave, (at + 1) * e.wave)), b.lanes(I32))
+    mine = b.zext(b.shuffled(have, range(index * e.wave, (index + 1) * e.wave)), b.lanes(I32))
     bits = constant(0, b.lanes(I32))
     for byte in range(4):
         flagged = b.unequal(b.and_(mine, 16 << byte), 0)
@@ -165,10 +165,10 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
         rows, known = _rows(e, first, "scratch_base", 4), _rows(e, first, "scratch_shadow", 1)
-        for at, dword in enumerate(dwords):
-            _masked_store(e, b.offset(rows, 4 * e.wave * at), dword, 4)
+        for index, dword in enumerate(dwords):
+            _masked_store(e, b.offset(rows, 4 * e.wave * index), dword, 4)
             if e.checks.fast:
-                _masked_store(e, b.offset(known, e.wave * at), _shadow(e, i.operands[1].index + at), 1)
+                _masked_store(e, b.offset(known, e.wave * index), _shadow(e, i.operands[1].index + index), 1)
         b.branch(behind)
     else:
         b.branch(slow)

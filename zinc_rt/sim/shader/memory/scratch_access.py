@@ -34,7 +34,7 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
     base, known = b.get(state, STATE, "scratch_base"), b.get(state, STATE, "scratch_shadow")
     limit = b.zext(b.get(state, STATE, "scratch_bytes"), I64)
     marks = Marks(b, len(RULES))
-    each = 4 if size_bytes % 4 == 0 else 1
+    item = 4 if size_bytes % 4 == 0 else 1
 
     def move(lane: ir.Value, at: ir.Value, place: ir.Value, step: int) -> None:
         """Move `step` bytes between offset `at` in scratch, all in one dword, and `place` in the data."""
@@ -63,11 +63,11 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
         fits = b.at_most(b.add(at, size_bytes), limit)
         with b.if_else(fits, likely=True) as (yes, no):
             with yes:
-                aligned = b.equal(b.and_(at, each - 1), 0) if each > 1 else I1(1)
+                aligned = b.equal(b.and_(at, item - 1), 0) if item > 1 else I1(1)
                 with b.if_else(aligned, likely=True) as (whole, bytewise):
                     with whole:
-                        for offset in range(0, size_bytes, each):
-                            move(lane, b.add(at, offset), b.offset(mine, offset), each)
+                        for offset in range(0, size_bytes, item):
+                            move(lane, b.add(at, offset), b.offset(mine, offset), item)
                     with bytewise:
                         b.repeat(size_bytes, lambda k: move(lane, b.add(at, k), b.offset(mine, k), 1))
             with no:

@@ -35,9 +35,9 @@ def _load_turned(e: Emitter, i: Instruction, *, element_bits: int) -> None:
     if e.wave == 64:
         half = len(turned) // 2
         upper = vector_of((lane >= 32 for lane in range(64)), I1)
-        turned = [e.b.select(upper, turned[at + half], turned[at]) for at in range(half)]
-    for at, dword in enumerate(turned):
-        e.regs.write_vgpr(to.index + at, dword)
+        turned = [e.b.select(upper, turned[index + half], turned[index]) for index in range(half)]
+    for index, dword in enumerate(turned):
+        e.regs.write_vgpr(to.index + index, dword)
 
 
 def _lower_lanes(e: Emitter) -> list[int]:
@@ -51,20 +51,20 @@ def _moved(e: Emitter, value: ir.Value, lanes: list[int]) -> ir.Value:
 
 def _turn(e: Emitter, dwords: list[ir.Value], element_bits: int) -> list[ir.Value]:
     """Transpose: element j of lane 8g+i becomes element i of lane 8g+j."""
-    b, each = e.b, 32 // element_bits
+    b, item = e.b, 32 // element_bits
     within = range(e.wave)
-    shift = vector_of(element_bits * (lane % GROUP % each) for lane in within)
+    shift = vector_of(element_bits * (lane % GROUP % item) for lane in within)
     mask = constant((1 << element_bits) - 1, b.lanes(I32))
     result = [constant(0, b.lanes(I32)) for _ in dwords]
     for j in range(GROUP):
         sources = [_moved(e, dword, [lane // GROUP * GROUP + j for lane in within]) for dword in dwords]
         chosen = sources[0]
-        for at, source in enumerate(sources[1:], start=1):
-            here = vector_of((lane % GROUP // each == at for lane in within), I1)
-            chosen = b.select(here, source, chosen)
+        for index, source in enumerate(sources[1:], start=1):
+            vector = vector_of((lane % GROUP // item == index for lane in within), I1)
+            chosen = b.select(vector, source, chosen)
         element = b.and_(b.lshr(chosen, shift), mask)
-        placed = b.shl(element, element_bits * (j % each))
-        result[j // each] = b.or_(result[j // each], placed)
+        placed = b.shl(element, element_bits * (j % item))
+        result[j // item] = b.or_(result[j // item], placed)
     return result
 
 

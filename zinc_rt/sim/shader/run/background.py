@@ -33,7 +33,7 @@ class Background:
             self._asked.update(dict.fromkeys(self._working, True))
             self._worker, self._working = None, []
         if self._worker is None:
-            self._start([each for each, ended in self._asked.items() if not ended])
+            self._start([item for item, ended in self._asked.items() if not ended])
         return self._asked[variant]
 
     def _start(self, variants: list[KernelVariant]) -> None:

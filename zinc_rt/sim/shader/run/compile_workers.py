@@ -22,8 +22,8 @@ def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], process
 
     A failed worker is not an error: its kernels are compiled when they first run.
     """
-    missing = [each for each in dict.fromkeys(variants) if not kernels.has(each)]
-    missing.sort(key=lambda each: len(each.code), reverse=True)
+    missing = [variant for variant in dict.fromkeys(variants) if not kernels.has(variant)]
+    missing.sort(key=lambda item: len(item.code), reverse=True)
     count = min(processes or len(os.sched_getaffinity(0)), len(missing))
     started = []
     for number in range(count):
@@ -42,8 +42,8 @@ def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], process
 def main() -> None:
     cache, variants = pickle.load(sys.stdin.buffer)
     assert isinstance(cache, ObjectCache)
-    for each in variants:
-        cache.store(cache_key(each), compiled(each))
+    for variant in variants:
+        cache.store(cache_key(variant), compiled(variant))
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ class CrashRecord:
         }
         text = json.dumps(about).encode()[:ABOUT_BYTES]
         code = kernel.variant.code[:CODE_BYTES]
-        at = len(MAGIC) + 4
-        self._map[at : at + 8] = len(text).to_bytes(4, "little") + len(code).to_bytes(4, "little")
+        index = len(MAGIC) + 4
+        self._map[index : index + 8] = len(text).to_bytes(4, "little") + len(code).to_bytes(4, "little")
         self._map[_HEAD : _HEAD + len(text)] = text
         self._map[_HEAD + ABOUT_BYTES : _HEAD + ABOUT_BYTES + len(code)] = code
 
@@ -90,10 +90,10 @@ def kept(socket: Path, folder: Path) -> tuple[Path, str] | None:
     description.
     """
     for path in paths(socket):
-        found = read(path)
-        if found is None:
+        result = read(path)
+        if result is None:
             continue
-        about, _ = found
+        about, _ = result
         bundle = folder / f"shader-{time.time_ns()}.crash"
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -133,8 +133,8 @@ def text(about: dict[str, Any], code: bytes) -> str:
 
 
 def main() -> None:
-    found = read(Path(sys.argv[1]))
-    print("not a crash record" if found is None else text(*found))
+    result = read(Path(sys.argv[1]))
+    print("not a crash record" if result is None else text(*result))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class DebuggedLaunch:
         """Return the number of waves of a workgroup, by its linear number."""
         last = [size - 1 for size in self.launch.groups]
         x, y, z = group_id(group, self.launch.groups, (0, 0, 0))
-        which = sum((at == end) << axis for axis, (at, end) in enumerate(zip((x, y, z), last, strict=True)))
+        which = sum((index == end) << axis for axis, (index, end) in enumerate(zip((x, y, z), last, strict=True)))
         return int(group_shapes(self.launch)[which]["waves"][0])
 
 
@@ -274,7 +274,7 @@ class WaveDebugger:
     def set_stops(self, offsets: list[int]) -> None:
         """Stop at these instructions: byte offsets in the compiled code."""
         self._stops.fill(0)
-        self._stops[[each // 4 for each in offsets]] = 1
+        self._stops[[offset // 4 for offset in offsets]] = 1
 
     def stop_at_step(self, step: int | None, wave: int = ANY) -> None:
         """Stop from this step on, in this wave (WaveView.index) or any; None: never. May be called from other

@@ -108,7 +108,7 @@ class _Memory:
             return 0
         if vm.spans != self._mapped:
             self._mapped = vm.spans
-            self.caches.keep_mapped((each.start, each.end) for each in vm.spans)
+            self.caches.keep_mapped((span.start, span.end) for span in vm.spans)
         return self.caches.before_dispatch()
 
 
@@ -260,17 +260,17 @@ class GfxEngine:
         """Compile kernels, on all cores, before they are dispatched."""
         prepare(
             self.kernels,
-            [variant_for(launch, self._target, each.code, self.checks, each.entry) for each, launch in launches],
+            [variant_for(launch, self._target, item.code, self.checks, item.entry) for item, launch in launches],
         )
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         launches = []
-        for each in kernels:
-            target = self._target.with_wave(32 if each.wave32 else 64)
+        for kernel in kernels:
+            target = self._target.with_wave(32 if kernel.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
-                launch = setup_of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
-                code = fetched(space, each.program_va, target, self._known)
-                self._memory(space).codes[each.program_va] = code
+                launch = setup_of_registers(kernel.rsrc1, kernel.rsrc2, kernel.threads, wave32=kernel.wave32)
+                code = fetched(space, kernel.program_va, target, self._known)
+                self._memory(space).codes[kernel.program_va] = code
                 launches.append((code, launch))
         self.prepare(launches)
 
@@ -302,8 +302,8 @@ class GfxEngine:
         deadline = time.monotonic() + TELL_SECONDS
         while time.monotonic() < deadline:
             begins = self._beginning is not None  # read before the running work, which it joins
-            running = [each for each in list(self._under_way.values()) if not each.dead]
-            if not begins and all(each.answered == self._asked for each in running):
+            running = [item for item in list(self._under_way.values()) if not item.dead]
+            if not begins and all(item.answered == self._asked for item in running):
                 return bool(running)
             time.sleep(SLICE_SECONDS / 4)
         return False
@@ -337,14 +337,14 @@ class GfxEngine:
         registers = dispatch.registers
         key = (
             code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
-            *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
+            *[registers.get(register, 0) for register in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
         if self._debugger is not None:
             self._memories.pop(dispatch.space, None)  # each run starts from the same state
         if self._forgets or self._debugger is not None:
             self._forgets = False
-            for told in (self._times_reported, self._linted, self._idle):
-                told.clear()
+            for message in (self._times_reported, self._linted, self._idle):
+                message.clear()
         idle = self._idle.get(key)
         run = idle.pop() if idle else None
         if run is None or self.kernels.outdated(run.kernel):
@@ -354,7 +354,7 @@ class GfxEngine:
         watched = self._watchpoints.get(dispatch.space)
         run.watchpoint = None if watched is None else StoreWatchpoint(*watched)
         count = registers.get(PGM_RSRC2, 0) >> 1 & 0x1F
-        user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
+        user_data = [registers.get(user_item, 0) for user_item in _USER_DATA[:count]]
         assert isinstance(dispatch.space, GpuVm)
         first = memory.first_cache(dispatch.space)
         if self._cache_seed is not None:
@@ -409,7 +409,7 @@ class GfxEngine:
     def _places(self, dispatch: ShaderDispatch) -> tuple[int, ...]:
         """Return the processors enabled in the queue's CU mask; all if it has none."""
         mask = int(dispatch.queue.extra.get("cu_mask", 0))
-        chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
+        chosen = tuple(item for index, item in enumerate(self._processors) if mask >> 2 * index & 3)
         return chosen or self._processors
 
     def _code(self, dispatch: ShaderDispatch) -> FetchedCode:
@@ -433,10 +433,10 @@ class GfxEngine:
     def _check_fetched(self, dispatch: ShaderDispatch, code: FetchedCode) -> None:
         """Check that the instruction cache matches memory; report a finding if not."""
         va = dispatch.program_va
-        at = code.first_difference(dispatch.space.read, va)
-        if at is None:
+        index = code.first_difference(dispatch.space.read, va)
+        if index is None:
             return
-        pc = at - code.entry
+        pc = index - code.entry
         name = dispatch.space.describe(va)
         dispatch.report(
             "stale-line",
@@ -447,13 +447,13 @@ class GfxEngine:
         )
 
     def _memory(self, space: AddressSpace) -> _Memory:
-        found = self._memories.get(space)
-        if found is None:
+        memory = self._memories.get(space)
+        if memory is None:
             assert isinstance(space, GpuVm)
-            found = self._memories[space] = _Memory(
+            memory = self._memories[space] = _Memory(
                 space, bounds=self.checks.fast, races=self.checks.full, caches=self._cache_seed
             )
-        return found
+        return memory
 
     def _finish(self, dispatch: ShaderDispatch, under_way: _UnderWay) -> None:
         del self._under_way[dispatch]
@@ -500,11 +500,11 @@ class GfxEngine:
     def _keep_watchpoint_hits(self, dispatch: ShaderDispatch, run: LaunchRun, watchpoint: StoreWatchpoint) -> None:
         kept = self._watchpoint_hits.setdefault(dispatch.space, [])
         variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
-        for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
-            group = group_id(each.group, run.launch.groups, run.launch.start)
-            text, pc = text_at(variant.code, each.pc, variant.target, variant.entry), each.pc - variant.entry
+        for hit in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
+            group = group_id(hit.group, run.launch.groups, run.launch.start)
+            text, pc = text_at(variant.code, hit.pc, variant.target, variant.entry), hit.pc - variant.entry
             kept.append(
-                StoreSeen(kernel, dispatch.label, text, pc, group, each.wave, each.lane, each.address, each.value)
+                StoreSeen(kernel, dispatch.label, text, pc, group, hit.wave, hit.lane, hit.address, hit.value)
             )
 
     def _report(

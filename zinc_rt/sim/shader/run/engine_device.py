@@ -115,12 +115,12 @@ class EngineDevice:
         for start, end, name in reversed(self._announced):
             if start <= va < end:
                 return f"{name}+0x{va - start:x}"
-        for each in self._placed:
-            if each.va <= va < each.va + each.array.nbytes:
-                return f"{each.name}+0x{va - each.va:x}"
-            beyond = va - each.va - each.array.nbytes
+        for item in self._placed:
+            if item.va <= va < item.va + item.array.nbytes:
+                return f"{item.name}+0x{va - item.va:x}"
+            beyond = va - item.va - item.array.nbytes
             if 0 <= beyond < GAP_BYTES:
-                return f"{beyond} bytes beyond the end of {each.name}"
+                return f"{beyond} bytes beyond the end of {item.name}"
         return "unmapped"
 
     def run(
@@ -147,7 +147,7 @@ class EngineDevice:
         """
         sizes = _three(threads)
         launch = LaunchSetup(
-            _three(groups), sizes, sizes, wave, tuple(int(each) & 0xFFFFFFFF for each in user_data),
+            _three(groups), sizes, sizes, wave, tuple(int(user_item) & 0xFFFFFFFF for user_item in user_data),
             vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes, mode=mode,
         )  # fmt: skip
         if not launch.group_count:
@@ -207,19 +207,19 @@ class EngineDevice:
 
     def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
         texts = self._texts(run, name)
-        found = list(texts.of_records(*run.findings()))
+        sources = list(texts.of_records(*run.findings()))
         if stop is Stop.FAULT:
             assert run.ended is not None
             fault = run.fault()
-            told, _ = texts.of_fault(run.ended.state, run.ended.context, fault.why)
-            raise Fault(fault.va, fault.access, fault.why, told.sentence)
+            message, _ = texts.of_fault(run.ended.state, run.ended.context, fault.why)
+            raise Fault(fault.va, fault.access, fault.why, message.sentence)
         if stop in (Stop.ILLEGAL, Stop.HALT):
-            found.append(texts.of_wave(*run.stopped_at()))
+            sources.append(texts.of_wave(*run.stopped_at()))
         elif stop is not Stop.DONE:
             rule = "barrier-stuck" if stop is Stop.STUCK else "out-of-fuel"
             standing = list(unfinished(run.standing(), kernel.variant, texts, rule))
-            found += standing or [WaveFinding(rule, f"{name}: {rule}", CodePlace(name, 0))]
-        return found
+            sources += standing or [WaveFinding(rule, f"{name}: {rule}", CodePlace(name, 0))]
+        return sources
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:

@@ -157,10 +157,10 @@ def _place_of_group(b: StructuredBuilder, job: RecordView, group: Integer) -> tu
     ids, which, rest = [], Integer(b, I64(0)), group
     for axis, name in enumerate("xyz"):
         size = getattr(job, f"groups_{name}")
-        at = rest if axis == 2 else rest % size
+        index = rest if axis == 2 else rest % size
         rest = rest // size
-        which = which | (at + 1 == size).to(I64) << axis
-        ids.append(at + getattr(job, f"start_{name}"))
+        which = which | (index + 1 == size).to(I64) << axis
+        ids.append(index + getattr(job, f"start_{name}"))
     return ids, b.record(SHAPE, job.shapes[which])
 
 
@@ -179,7 +179,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
     for name in _KEPT:
         setattr(context, name, getattr(slot, name))
     states, state_bytes, waves = slot.states, job.state_bytes.to(I64), slot.waves
-    place, entry = slot.hw_id1, b.inttoptr(job.wave.ir, WAVE_FUNCTION.as_pointer())
+    location, entry = slot.hw_id1, b.inttoptr(job.wave.ir, WAVE_FUNCTION.as_pointer())
     result = b.variable(I32, 0)
     seed, number = job.order_seed, b.variable(I64, slot.group.to(I64) << 32)
     with b.loop() as rounds:
@@ -204,7 +204,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             fuel = context.fuel
             share = b.least(fuel, slice_fuel.value)
             context.fuel = share
-            context.hw_id1 = place | (index & SIMDS - 1) << SIMD_SHIFT | index // SIMDS
+            context.hw_id1 = location | (index & SIMDS - 1) << SIMD_SHIFT | index // SIMDS
             with b.if_(job.vector_caches != 0, likely=False):
                 _use_caches(job, context, slot.group, index)
             outcome = b.invoke(entry, state, context)
@@ -303,8 +303,8 @@ def _mismatch_recorder(module: ir.Module) -> ir.Function:
     number = context.findings_count
     context.findings_count = number + 1
     with b.if_(number < context.findings_capacity):
-        at = number.to(I64) * FINDING.size_bytes
-        finding = b.record(FINDING, b.offset(context.findings, at.ir))
+        position = number.to(I64) * FINDING.size_bytes
+        finding = b.record(FINDING, b.offset(context.findings, position.ir))
         state = b.record(STATE, states + waiter.value.to(I64) * state_bytes)
         finding.site, finding.wave, finding.group = SITE_BARRIER, waiter.value, slot.group
         finding.end_pc, finding.lanes, finding.address = end_pc.value, ended_waves.value, state.barrier_pc

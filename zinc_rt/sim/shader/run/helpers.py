@@ -40,7 +40,7 @@ class HelperLibrary:
 
     def addresses(self, names: Iterable[str]) -> dict[str, int] | None:
         """Return the addresses of helpers, or None if one is no longer on disk."""
-        found = {}
+        result = {}
         for name in names:
             library = _loaded.get(self._key(name))
             if library is None:
@@ -48,8 +48,8 @@ class HelperLibrary:
                 library = None if payload is None else self._link(name, payload)
             if library is None:
                 return None
-            found[name] = library.at[name]
-        return found
+            result[name] = library.at[name]
+        return result
 
     def _known(self, name: str) -> bool:
         return self.addresses([name]) is not None
@@ -59,8 +59,8 @@ class HelperLibrary:
         called = self.addresses(about["calls"])
         if called is None:
             return None
-        made = _loaded[self._key(name)] = Loaded(code, [name], called)
-        return made
+        result = _loaded[self._key(name)] = Loaded(code, [name], called)
+        return result
 
     def _key(self, name: str) -> str:
         parts = ["helper", name, self.wave, repr(self.checks), *astuple(host_cpu()), own_sources()]

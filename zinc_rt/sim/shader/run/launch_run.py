@@ -201,9 +201,9 @@ class WaveThreads:
         function's result or exception.
         """
         while len(self._asked) < len(works):
-            asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-            threading.Thread(target=_help, args=(asked,), name="waves", daemon=True).start()
-            self._asked.append(asked)
+            queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+            threading.Thread(target=_help, args=(queue,), name="waves", daemon=True).start()
+            self._asked.append(queue)
         answers: SimpleQueue[Stop | BaseException] = SimpleQueue()
 
         def answered(work: Callable[[], Stop]) -> None:
@@ -212,8 +212,8 @@ class WaveThreads:
             except BaseException as error:
                 answers.put(error)
 
-        for asked, work in zip(self._asked, works, strict=False):
-            asked.put(partial(answered, work))
+        for queue, work in zip(self._asked, works, strict=False):
+            queue.put(partial(answered, work))
         return answers
 
     def __del__(self) -> None:
@@ -280,7 +280,7 @@ class LaunchRun:
         job["wgp_mode"] = int(launch.wgp_mode)
         job["wave"] = kernel.address
         job["template"] = int(self._template.ctypes.data)
-        job.record["shapes"][:] = [int(each.ctypes.data) for each in self._shapes]
+        job.record["shapes"][:] = [int(shape.ctypes.data) for shape in self._shapes]
         self._call = _Call(runners().at[f"run_groups{launch.wave}"])
         self._mode = mode
         self._slots: list[GroupSlot] = []
@@ -296,16 +296,16 @@ class LaunchRun:
         self._seconds_before = self._seconds = 0.0  # of all threads: the last launch, and this one so far
 
     def _thread(self) -> LaunchThread:
-        made = LaunchThread(self.kernel, self._wave_threads)
-        made.block["mode"] = self._mode
-        made.block["perturb_seed"], made.block["vgpr_seed"] = self._seed, self._vgpr_seed
-        made.block["trace_wave"] = self._traced
+        thread = LaunchThread(self.kernel, self._wave_threads)
+        thread.block["mode"] = self._mode
+        thread.block["perturb_seed"], thread.block["vgpr_seed"] = self._seed, self._vgpr_seed
+        thread.block["trace_wave"] = self._traced
         if self._defect is not None:
             defect, any_value = self._defect, self._defect.value is None
-            made.block["defect_lane"], made.block["defect_register"] = defect.lane, defect.register
-            made.block["defect_any"], made.block["defect_value"] = int(any_value), defect.value or 0
-            made.block["defect_flip"], made.block["defect_stuck"] = defect.flip, defect.stuck
-        return made
+            thread.block["defect_lane"], thread.block["defect_register"] = defect.lane, defect.register
+            thread.block["defect_any"], thread.block["defect_value"] = int(any_value), defect.value or 0
+            thread.block["defect_flip"], thread.block["defect_stuck"] = defect.flip, defect.stuck
+        return thread
 
     def begin(
         self,
@@ -421,9 +421,9 @@ class LaunchRun:
         started = time.perf_counter()
         deadline, stop, expected = started + seconds, Stop.FUEL, self._seconds_before
         if expected < SHORT_SECONDS or self._wave_threads.threads == 1:
-            alone = ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL)
-            stop = self._work(self.threads[0], 0.0, alone)
-            fuel = None if fuel is None else fuel - alone
+            alone_fuel = ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL)
+            stop = self._work(self.threads[0], 0.0, alone_fuel)
+            fuel = None if fuel is None else fuel - alone_fuel
             took = time.perf_counter() - started
             self._seconds += took
             started += took
@@ -554,12 +554,14 @@ class LaunchRun:
         counts = [thread.block["findings_count"] for thread in self.threads]
         if not any(counts):
             return np.zeros(0, FINDING.dtype), 0
-        found = [
+        findings = [
             thread.findings[: min(count, FINDINGS_KEPT)]
             for thread, count in zip(self.threads, counts, strict=True)
         ]
-        return np.sort(np.concatenate(found), order=("site", "group", "wave")), sum(counts)
+        return np.sort(np.concatenate(findings), order=("site", "group", "wave")), sum(counts)
 
     def accesses(self) -> Accesses:
         """Return the accesses since `begin`."""
-        return touched((each.memory_sites for each in self.threads), (each.extents for each in self.threads))
+        return touched(
+            (thread.memory_sites for thread in self.threads), (thread.extents for thread in self.threads)
+        )

@@ -44,7 +44,7 @@ def block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
     places = tuple((block.start - entry, block.end - entry) for block in blocks)
     return BlockWeights(
         np.array([len(block.instructions) for block in blocks], np.int64),
-        np.array([sum(bytes_of(made, wave) for _, made in block.instructions) for block in blocks], np.int64),
+        np.array([sum(bytes_of(result, wave) for _, result in block.instructions) for block in blocks], np.int64),
         places,
     )
 
@@ -62,8 +62,8 @@ class ExecutionRecord:
     ) -> None:
         """Add a launch: `times` [blocks] executions, and the ranges that each instruction accessed, by offset in
         the code."""
-        for place, count in zip(weights.places, times.tolist(), strict=True):
-            self._code[place] += count
+        for location, count in zip(weights.places, times.tolist(), strict=True):
+            self._code[location] += count
         for pc, ranges in accesses.items():
             self._accesses.setdefault(pc - entry, set()).update(ranges)
 

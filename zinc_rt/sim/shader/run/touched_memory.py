@@ -16,24 +16,24 @@ def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -
     """Return the intervals of all threads, from MEMORY_SITE records and EXTENT records [kinds of WaveAccess,
     ranges].
     """
-    found: list[list[tuple[int, int]]] = [[] for _ in WaveAccess]
+    result: list[list[tuple[int, int]]] = [[] for _ in WaveAccess]
     for sites in memory_sites:
         fields = sites["kind"], ~sites["touched_below"], sites["touched_above"]
         for kind, below, above in zip(*(field.tolist() for field in fields), strict=True):
             if above:
-                found[kind].append((below, above))
+                result[kind].append((below, above))
     for table in extents:
         if not (table.size and table.view(np.uint64).max()):
             continue  # as nearly always: the quickest way to see it
         kinds, numbers = np.nonzero(table["touched_above"])
         for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
             row = table[kind, number]
-            found[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
+            result[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
     return Accesses(
-        _joined(found[WaveAccess.READ]),
-        _joined(found[WaveAccess.SCALAR_READ]),
-        _joined(found[WaveAccess.WRITE]),
-        _joined(found[WaveAccess.ATOMIC]),
+        _joined(result[WaveAccess.READ]),
+        _joined(result[WaveAccess.SCALAR_READ]),
+        _joined(result[WaveAccess.WRITE]),
+        _joined(result[WaveAccess.ATOMIC]),
     )
 
 
@@ -46,23 +46,25 @@ def ranges_by_site(
     records its last range only. The ranges before it are recorded by the kind of access, so they count for each
     site of that kind.
     """
-    found: dict[int, set[tuple[int, int]]] = {}
+    result: dict[int, set[tuple[int, int]]] = {}
     kinds: dict[int, set[int]] = {}
     earlier: dict[int, set[tuple[int, int]]] = {}
     for sites, table in threads:
         used = np.flatnonzero(sites["touched_above"])
         for index in used.tolist():
             row = sites[index]
-            found.setdefault(pcs[index], set()).add((int(row["va_lo"]), int(row["va_hi"])))
+            result.setdefault(pcs[index], set()).add((int(row["va_lo"]), int(row["va_hi"])))
             kinds.setdefault(pcs[index], set()).add(int(row["kind"]))
         if table.size and table.view(np.uint64).max():
-            for kind, number in zip(*(each.tolist() for each in np.nonzero(table["touched_above"])), strict=True):
+            for kind, number in zip(
+                *(index.tolist() for index in np.nonzero(table["touched_above"])), strict=True
+            ):
                 row = ranges[number]
                 earlier.setdefault(kind, set()).add((int(row["va_lo"]), int(row["va_hi"])))
     for pc, of_site in kinds.items():
         for kind in of_site:
-            found[pc] |= earlier.get(kind, set())
-    return found
+            result[pc] |= earlier.get(kind, set())
+    return result
 
 
 def _joined(intervals: list[tuple[int, int]]) -> Ranges:

@@ -54,21 +54,21 @@ def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave
     todo = [start for start in before.get(head, ()) if start >= head]
     if not todo:
         return None
-    found = {head}
+    result = {head}
     while todo:
         start = todo.pop()
-        if start not in found:
-            found.add(start)
+        if start not in result:
+            result.add(start)
             todo += before[start]
-    blocks = tuple(graph.blocks[start] for start in (head, *sorted(found - {head})))
+    blocks = tuple(graph.blocks[start] for start in (head, *sorted(result - {head})))
     exits, needed = [], 0
     for block in blocks:
-        if block.instructions and any(each not in found for each in block.successors):
+        if block.instructions and any(successor not in result for successor in block.successors):
             pc = block.instructions[-1][0]
             touched = records.get((block.start, pc))
             reads = touched.reads if touched is not None else 0
-            made = (each for each, _ in block.instructions[-2::-1] if records[block.start, each].writes & reads)
-            exits.append((pc, next(made, None)))
+            output = (item for item, _ in block.instructions[-2::-1] if records[block.start, item].writes & reads)
+            exits.append((pc, next(output, None)))
             needed |= reads
     while True:  # backwards through the loop, until nothing is added
         more = needed
@@ -90,8 +90,8 @@ def unfinished(
         return
     graph, records, live = registers_of(variant)
     places: dict[tuple[int, int], list[StandingWave]] = {}
-    for each in waves:
-        places.setdefault((each.pc, int(each.header["status"])), []).append(each)
+    for wave in waves:
+        places.setdefault((wave.pc, int(wave.header["status"])), []).append(wave)
     ordered = sorted(places.items(), key=lambda item: -len(item[1]))
     for (pc, status), standing in ordered[:MAX_PLACES]:
         first = standing[0]
@@ -117,19 +117,19 @@ def _waves(count: int, more: str) -> str:
 
 
 def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
-    first, end = min(each.start for each in loop.blocks), max(each.end for each in loop.blocks)
-    said = f"in a loop of {loop.instructions} instructions, pc {first - text.entry:#x} to {end - text.entry:#x}"
+    first, end = min(block.start for block in loop.blocks), max(block.end for block in loop.blocks)
+    output = f"in a loop of {loop.instructions} instructions, pc {first - text.entry:#x} to {end - text.entry:#x}"
     if not loop.exits:
-        return f"{said}, which has no exit branch"
+        return f"{output}, which has no exit branch"
     exits = []
     for pc, condition in loop.exits[:3]:
         behind = (
             f" after `{text_at(text.code, condition, text.target, text.entry)}`" if condition is not None else ""
         )
         exits.append(f"{text.instruction(pc)}{behind}")
-    said += f", with exits at {' and at '.join(exits)}"
+    output += f", with exits at {' and at '.join(exits)}"
     values = _values(loop.depends, wave)
-    return f"{said}; the exit conditions depend on {', '.join(values)}" if values else said
+    return f"{output}; the exit conditions depend on {', '.join(values)}" if values else output
 
 
 def _values(registers: int, wave: StandingWave) -> list[str]:
@@ -138,8 +138,8 @@ def _values(registers: int, wave: StandingWave) -> list[str]:
     for key in sorted(keys, key=lambda key: (key < VGPR_LIMIT, key))[:MAX_REGISTERS]:
         if key < VGPR_LIMIT:
             lanes = wave.vgprs[key]
-            one = "in all lanes" if (lanes == lanes[0]).all() else f"in lane 0, {lanes[-1]:#x} in the last"
-            shown.append(f"{register_name(key)} = {lanes[0]:#x} {one}")
+            text = "in all lanes" if (lanes == lanes[0]).all() else f"in lane 0, {lanes[-1]:#x} in the last"
+            shown.append(f"{register_name(key)} = {lanes[0]:#x} {text}")
         elif key == VGPR_LIMIT + SCC:
             shown.append(f"scc = {int(wave.header['scc']) & 1}")
         else:

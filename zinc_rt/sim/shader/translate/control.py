@@ -109,8 +109,8 @@ def _signal(e: Emitter, i: Instruction) -> None:
 def _signal_workgroup(e: Emitter) -> ir.Value:
     phase, signals = e.frame.field("barrier_phase"), e.frame.field("barrier_signals")
     if e.checks.full:
-        again = e.b.equal(e.frame.state_field("barrier_phase"), phase)
-        e.reports.report_if("barrier-misuse", again, "signals the barrier twice in one phase")
+        second = e.b.equal(e.frame.state_field("barrier_phase"), phase)
+        e.reports.report_if("barrier-misuse", second, "signals the barrier twice in one phase")
     e.frame.set_state_field("barrier_phase", phase)
     e.frame.set_state_field("barrier_pc", e.frame.pc)
     count = e.b.add(signals, 1)
@@ -238,15 +238,15 @@ def _set_mode(e: Emitter, i: Instruction) -> None:
     have = e.b.and_(e.b.lshr(e.frame.field("mode"), write.offset), (1 << write.size) - 1)
     if write.value is None:
         wanted = e.b.and_(e.scalar(i.operands[1]), (1 << write.size) - 1)
-        why = "sets MODE from a register to a value other than the launch's, which is not simulated"
+        reason = "sets MODE from a register to a value other than the launch's, which is not simulated"
     else:
         floats = FLOAT_MODE >> write.offset  # of the field
         if not write.mask & ~FLOAT_MODE:
             return
         have, wanted = e.b.and_(have, ~floats), constant(write.value & ~floats)
-        why = "changes MODE beyond rounding, denormals and FP16_OVFL, which is not simulated"
+        reason = "changes MODE beyond rounding, denormals and FP16_OVFL, which is not simulated"
     with e.b.cold(e.b.unequal(wanted, have)):
-        e.reports.illegal(why)
+        e.reports.illegal(reason)
 
 
 # --- stops

@@ -65,7 +65,7 @@ def _rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
 def evidence(mnemonic: str) -> ResultBasis:
     """Return what the result of an instruction rests on; the mnemonic may end in _e32, _e64 or _dpp."""
     name = base_mnemonic(mnemonic)
-    return next(row for row, patterns in _rows() if any(fnmatchcase(name, each) for each in patterns))
+    return next(row for row, patterns in _rows() if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
 def basis_of(instruction: Instruction) -> ResultBasis:
@@ -73,7 +73,7 @@ def basis_of(instruction: Instruction) -> ResultBasis:
     basis = evidence(instruction.row.name)
     if instruction.second is None:
         return basis
-    return max(basis, evidence(instruction.second.row.name), key=lambda each: CLASSES.index(each.kind))
+    return max(basis, evidence(instruction.second.row.name), key=lambda item: CLASSES.index(item.kind))
 
 
 def support(target: Target) -> list[InstructionSupport]:
@@ -105,15 +105,15 @@ def decoded_rows(target: Target) -> Iterator[tuple[str, InstructionRow]]:
 def counts(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]]:
     """Return the numbers of instructions by encoding and class."""
     table: dict[str, Counter[str]] = {}
-    for each in instructions:
-        table.setdefault(each.encoding, Counter())[each.kind] += 1
+    for instruction in instructions:
+        table.setdefault(instruction.encoding, Counter())[instruction.kind] += 1
     return table
 
 
 def refusals(instructions: Iterable[InstructionSupport]) -> dict[tuple[str, str], list[str]]:
     """Return the mnemonics that are refused, by encoding and reason."""
     table: dict[tuple[str, str], list[str]] = {}
-    for each in instructions:
-        if each.kind == REFUSED:
-            table.setdefault((each.encoding, each.why), []).append(each.mnemonic)
+    for instruction in instructions:
+        if instruction.kind == REFUSED:
+            table.setdefault((instruction.encoding, instruction.why), []).append(instruction.mnemonic)
     return table

@@ -38,7 +38,7 @@ class FetchedCode:
             have, want = read(base + first, end - first), self.code[first:end]
             if have != want:
                 pairs = enumerate(zip(have, want, strict=True))
-                return first + (next(at for at, pair in pairs if pair[0] != pair[1]) & ~3)
+                return first + (next(index for index, pair in pairs if pair[0] != pair[1]) & ~3)
         return None
 
     def is_at(self, space: AddressSpace, va: int) -> bool:
@@ -57,7 +57,7 @@ class KnownCode:
 
     def at(self, space: AddressSpace, va: int, head: bytes, target: Target) -> FetchedCode | None:
         known = self._codes.get((target, head), ())
-        return next((each for each in known if each.is_at(space, va)), None)
+        return next((item for item in known if item.is_at(space, va)), None)
 
     def add(self, found: FetchedCode, target: Target) -> None:
         head = found.code[found.entry : found.entry + HEAD_BYTES]
@@ -78,12 +78,12 @@ def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | Non
         places = reached(pages, va, target)
         if not pages.add(places):
             break
-    there = [place for place in places if place // PAGE_BYTES in pages.fetched]
+    there = [location for location in places if location // PAGE_BYTES in pages.fetched]
     low, high = min(there), max(there) + 1
-    found = FetchedCode(pages.content(low, high), va - low, pages.pieces(low, high))
+    code = FetchedCode(pages.content(low, high), va - low, pages.pieces(low, high))
     if not pages.refused:
-        known.add(found, target)
-    return found
+        known.add(code, target)
+    return code
 
 
 class _Pages:
@@ -100,7 +100,7 @@ class _Pages:
 
     def add(self, places: Iterable[int]) -> bool:
         """Fetch the pages of these bytes. Return whether any are new."""
-        near = (place // PAGE_BYTES for place in places if abs(place - self._va) <= REACH_BYTES)
+        near = (location // PAGE_BYTES for location in places if abs(location - self._va) <= REACH_BYTES)
         wanted = set(near) - self.fetched.keys() - self.refused
         for page in wanted:
             try:
@@ -139,4 +139,4 @@ def reached(pages: _Pages, va: int, target: Target) -> list[int]:
         if block.illegal_at is not None:
             cut = (low + block.illegal_at) % PAGE_BYTES > PAGE_BYTES - LONGEST_BYTES
             places += [block.illegal_at, block.illegal_at + (LONGEST_BYTES if cut else 3)]
-    return [low + place for place in places]
+    return [low + location for location in places]

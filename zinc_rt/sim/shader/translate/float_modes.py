@@ -73,7 +73,7 @@ def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | N
         return known
 
     begin = launch | (launch ^ FLOAT_MODE) << _ZEROS
-    return {at: _mode(known) for at, known in forward(graph, begin, step).items()}
+    return {index: _mode(known) for index, known in forward(graph, begin, step).items()}
 
 
 def _mode(known: int) -> FloatMode | None:

@@ -26,7 +26,7 @@ def forward(graph: Flow, start: int, step: Step) -> Found:
                 before[successor] &= after
                 if successor not in waiting:
                     waiting.append(successor)
-    found: Found = {}
+    result: Found = {}
     for block in graph.blocks.values():
-        step(block, before[block.start], found)
-    return found
+        step(block, before[block.start], result)
+    return result

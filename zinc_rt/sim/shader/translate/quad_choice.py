@@ -26,15 +26,15 @@ class _Components:
         destination, *sources = instruction.operands
         if base == "v_fmac_f32":
             sources.append(destination)
-        registers = [each.index for each in sources if each.kind is Kind.VGPR]
-        known = {self.of[each] for each in registers if each in self.of}
+        registers = [source.index for source in sources if source.kind is Kind.VGPR]
+        known = {self.of[register] for register in registers if register in self.of}
         if len(known) != 1 or _APART in known:
             self.other(instruction)
             return
         [component] = known
-        for each in registers:
-            if each not in self.of and self.start.setdefault(each, component) != component:
-                self.apart.add(each)
+        for register in registers:
+            if register not in self.of and self.start.setdefault(register, component) != component:
+                self.apart.add(register)
         self.of[destination.index] = component
 
     def load(self, instruction: Instruction) -> None:
@@ -53,22 +53,22 @@ class _Components:
                 self.of[destination.index + word] = _APART
 
     def _reads(self, operands: Iterable[Operand]) -> None:
-        for each in operands:
-            if each.kind is Kind.VGPR:
+        for operand in operands:
+            if operand.kind is Kind.VGPR:
                 self.apart.update(
-                    index for index in range(each.index, each.index + each.width) if index not in self.of
+                    index for index in range(operand.index, operand.index + operand.width) if index not in self.of
                 )
 
 
 def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
     """Return the profitable quads and the blocks in which to use them."""
     loops = _in_loops(graph)
-    found = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
+    result = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
     candidates: dict[int, set[int]] = {}
     for start in loops:
-        firsts = {register - component for register, component in found[start].start.items()}
+        firsts = {register - component for register, component in result[start].start.items()}
         for first in firsts:
-            if first >= 0 and _whole(found[start], first):
+            if first >= 0 and _whole(result[start], first):
                 candidates.setdefault(first, set()).add(start)
     whole: dict[int, set[int]] = {start: set() for start in graph.blocks}
     at_start: dict[int, set[int]] = {start: set() for start in graph.blocks}
@@ -76,7 +76,7 @@ def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForm
     for first, inside in sorted(candidates.items()):
         members = range(first, first + WORDS)
         gain = GAIN * len(inside)
-        _between(graph, loops, found, members, inside)
+        _between(graph, loops, result, members, inside)
         entered = inside | {after for start in inside for after in graph.blocks[start].successors}
         for start in loops - inside:
             gain -= start in entered
@@ -104,7 +104,7 @@ def _between(
             start
             for start in reached & loops - inside
             if any(after in inside for after in graph.blocks[start].successors)
-            and not any(each in found[start].apart or each in found[start].of for each in members)
+            and not any(member in found[start].apart or member in found[start].of for member in members)
         }
         inside |= more
         grown = bool(more)
@@ -121,24 +121,24 @@ def _whole(components: _Components, first: int) -> bool:
 
 
 def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Components:
-    found = _Components()
+    components = _Components()
     for pc, instruction in block.instructions:
         full = (block.start, pc) in exec_full
         halves = [instruction] if instruction.second is None else [instruction, instruction.second]
         for half in halves:
             base = "" if half.dpp else half.row.name.replace("v_dual_", "v_")
             if full and base in BY_ELEMENT:
-                found.operation(half, base)
+                components.operation(half, base)
             elif full and base in LOADS:
-                found.load(half)
+                components.load(half)
             else:
-                found.other(half)
-    return found
+                components.other(half)
+    return components
 
 
 def _in_loops(graph: Flow) -> set[int]:
     """Return the blocks that are part of a cycle."""
-    found = set()
+    result = set()
     for start in graph.blocks:
         waiting, reached = list(graph.blocks[start].successors), set()
         while waiting:
@@ -148,5 +148,5 @@ def _in_loops(graph: Flow) -> set[int]:
             reached.add(block)
             waiting += graph.blocks[block].successors
         if start in reached:
-            found.add(start)
-    return found
+            result.add(start)
+    return result

@@ -68,13 +68,13 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
 
 
 def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFunction]:
-    found: dict[str, EmitFunction] = {}
+    result: dict[str, EmitFunction] = {}
     for family in families:
-        twice = found.keys() & family.keys()
+        twice = result.keys() & family.keys()
         if twice:
             raise ValueError(f"{', '.join(sorted(twice))}: emitted by two modules")
-        found |= family
-    return found
+        result |= family
+    return result
 
 
 EMIT = {name: carrying(name, emit) for name, emit in merged(FAMILIES).items()}
