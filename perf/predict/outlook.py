@@ -55,6 +55,6 @@ class Outlook:
             return f"target {self.target:g}, no forecast ({forecast.note})"
         return (
             f"target {self.target:g}, forecast {forecast.likely:.0f} ({forecast.low:.0f} to {forecast.high:.0f}), "
-            f"limits {forecast.bytes_bound:.0f} by bytes, {forecast.flops_bound:.0f} by operations: {self.verdict}; "
-            f"needs {self.needs}"
+            f"limits {forecast.bytes_bound:.0f} by bytes, {forecast.flops_bound:.0f} by operations: "
+            f"{self.verdict}; needs {self.needs}"
         )
