@@ -44,7 +44,7 @@ UNSTABLE = (
 _SETTING = re.compile(r"\b((?:amdgpu\.)?\w+=[\w.]+)")
 
 
-def advised(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:
+def with_advice(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:
     """Return the finding with advice for this machine. `blamed`: settings that other findings call a cause."""
     output = finding.next
     for setting in dict.fromkeys(_SETTING.findall(output)):

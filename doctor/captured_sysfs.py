@@ -16,7 +16,7 @@ _HERE = "sys/class/kfd/kfd/topology/nodes"
 _DENIED = re.compile(r"permission|not (?:permitted|allowed)|denied|EACCES|EPERM", re.IGNORECASE)
 
 
-def denied(reason: str) -> bool:
+def is_permission_error(reason: str) -> bool:
     return bool(_DENIED.search(reason))
 
 
@@ -35,7 +35,7 @@ class CapturedFiles:
         text = self._capture.text(name)
         if text is not None:
             return text.encode()
-        if denied(self._capture.unreadable.get(name, "")):
+        if is_permission_error(self._capture.unreadable.get(name, "")):
             raise PermissionError(errno.EPERM, self._capture.unreadable[name], path)
         if name.endswith("/name"):
             return b"\n"  # only a label

@@ -65,5 +65,5 @@ def by_title(title: str) -> int | None:
     return next((device for name, device in CODENAMES if name in title), None)
 
 
-def supported(arch: str) -> bool:
+def is_supported(arch: str) -> bool:
     return major_version(arch) in PACKETS_KNOWN

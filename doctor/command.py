@@ -137,7 +137,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
     machine = diagnosis.machine
     report = DoctorReport("doctor", diagnosis=diagnosis)
     start_report(report, arguments)
-    gpu = machine.wanted[0] if machine.wanted else None
+    gpu = machine.is_relevant[0] if machine.is_relevant else None
     report.device = {
         "name": gpu.name or (gpu.chip.name if gpu.chip else "") if gpu else "",
         "arch": gpu.arch if gpu else "",

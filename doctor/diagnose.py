@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from zinc_rt.doctor.advice import advised, blamed_settings
+from zinc_rt.doctor.advice import blamed_settings, with_advice
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.causes import LAST, SPEED, is_inner_step, may_explain, rank, slack
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
@@ -59,7 +59,7 @@ class Diagnosis:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the description of each GPU in the format of a row of the matrix."""
-        gpus = [gpu for gpu in self.machine.wanted if gpu.arch]
+        gpus = [gpu for gpu in self.machine.is_relevant if gpu.arch]
         return [combinations.facts(gpu, self.machine).as_row() for gpu in gpus]
 
 
@@ -68,22 +68,22 @@ def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -
     address, card or render node. `hung`: the machine is said to hang, which is never healthy."""
     machine = replace(read_machine(capture), hung=hung)
     if device:
-        machine = only(machine, device)
+        machine = select_gpu(machine, device)
     findings = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
     if machine.gpus_known and not machine.gpus:
         findings = [(finding, seen) for finding, seen in findings if finding.id.startswith(ABOUT_THE_HOST)]
     if device:
         kept = {"", *(gpu.address for gpu in machine.gpus)}
         findings = [(finding, seen) for finding, seen in findings if finding.about in kept]
-    ordered = _ordered(_quoting(findings, machine))
+    ordered = _sort_by_cause(_add_known_issues(findings, machine))
     blamed = blamed_settings(ordered)
-    final = tuple(advised(finding, machine, blamed) for finding in ordered)
+    final = tuple(with_advice(finding, machine, blamed) for finding in ordered)
     return Diagnosis(machine, final, unknowns(machine), hung)
 
 
-def only(machine: InspectedMachine, device: str) -> InspectedMachine:
+def select_gpu(machine: InspectedMachine, device: str) -> InspectedMachine:
     """Return the machine with one GPU, and without the log messages of the others."""
-    chosen = tuple(gpu for gpu in machine.gpus if is_called(gpu, device))
+    chosen = tuple(gpu for gpu in machine.gpus if matches_name(gpu, device))
     if machine.log is None:
         return replace(machine, gpus=chosen)
     others = {gpu.address for gpu in machine.gpus} - {gpu.address for gpu in chosen}
@@ -91,12 +91,12 @@ def only(machine: InspectedMachine, device: str) -> InspectedMachine:
     return replace(machine, gpus=chosen, log=replace(machine.log, events=events))
 
 
-def is_called(gpu: InspectedGpu, name: str) -> bool:
+def matches_name(gpu: InspectedGpu, name: str) -> bool:
     requested = name.removeprefix("/dev/dri/").lower()
     return requested in (gpu.card, gpu.render.lower(), gpu.address, gpu.address.removeprefix("0000:"))
 
 
-def _quoting(
+def _add_known_issues(
     findings: list[tuple[DoctorFinding, Seen]], machine: InspectedMachine
 ) -> list[tuple[DoctorFinding, Seen]]:
     """Attach to each symptom the rows of the matrix that name it; omit suspects whose rows are all attached."""
@@ -127,7 +127,7 @@ def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, See
     return may_explain(a.id, b.id, seen.explains)
 
 
-def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ...]:
+def _sort_by_cause(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ...]:
     """Order trees of causes, most severe first. Of two that could explain each other, the lower layer is the
     cause.
     """

@@ -37,7 +37,7 @@ def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reas
     if (root / "dev").is_dir():
         list_host_nodes(root, files, unreadable)
     if root == Path("/"):
-        _ask_this_machine(files, unreadable, devices, ioctls=ioctls and not hung)
+        _query_machine(files, unreadable, devices, ioctls=ioctls and not hung)
     if hung:
         _sample_hung(root, devices, files, unreadable)
     return files, unreadable
@@ -45,7 +45,7 @@ def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reas
 
 def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable: Reasons) -> None:
     """Two samples, each in a thread of its own: reading the registers of a GPU that is gone may not return."""
-    if any(_asleep(files, name) for name in devices):
+    if any(_is_suspended(files, name) for name in devices):
         unreadable["sys/kernel/debug/kfd/hqds"] = ASLEEP
         return
     for prefix in ("", LATER):
@@ -117,10 +117,10 @@ def _read_device(root: Path, name: str, device: Path, files: Files, unreadable: 
     if status in (b"suspended", b"suspending", b"resuming"):
         unreadable[f"{where}/hwmon"] = ASLEEP
         return
-    _with_patience(device, where, files, unreadable)
+    _read_with_timeout(device, where, files, unreadable)
 
 
-def _with_patience(device: Path, where: str, files: Files, unreadable: Reasons) -> None:
+def _read_with_timeout(device: Path, where: str, files: Files, unreadable: Reasons) -> None:
     """Query the card in a separate thread, which is abandoned if the card does not answer."""
     read: Files = {}
     refused: Reasons = {}
@@ -153,14 +153,14 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
         parent = parent.parent
 
 
-def _ask_this_machine(files: Files, unreadable: Reasons, devices: dict[str, Path], *, ioctls: bool) -> None:
+def _query_machine(files: Files, unreadable: Reasons, devices: dict[str, Path], *, ioctls: bool) -> None:
     files["id.txt"] = live.identity().encode()
     live.kernel_log(files, unreadable)
     live.packages(files, unreadable)
     live.firmware(files, unreadable, devices)
     live.users(files, devices)
     live.container_marks(files)
-    asleep = [name for name in devices if _asleep(files, name)]
+    asleep = [name for name in devices if _is_suspended(files, name)]
     if asleep:
         unreadable["lspci.txt"] = ASLEEP
     else:
@@ -172,6 +172,6 @@ def _ask_this_machine(files: Files, unreadable: Reasons, devices: dict[str, Path
         live.ioctls(files, unreadable, LinuxDriver(), awake)
 
 
-def _asleep(files: Files, name: str) -> bool:
+def _is_suspended(files: Files, name: str) -> bool:
     status = files.get(f"sys/class/drm/{name}/device/power/runtime_status", b"").strip()
     return status not in (b"", b"active", b"unsupported")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.chips import CHIPS, KnownChip, supported
+from zinc_rt.doctor.chips import CHIPS, KnownChip, is_supported
 from zinc_rt.doctor.logs import LinuxLog
 from zinc_rt.kmd.topology import TopologyNode
 
@@ -76,9 +76,9 @@ class InspectedGpu:
         return bool(self.chip and self.chip.apu)
 
     @property
-    def wanted(self) -> bool:
+    def is_relevant(self) -> bool:
         """Return whether this toolkit supports it; an unknown chip is not excluded."""
-        return not self.arch or supported(self.arch)
+        return not self.arch or is_supported(self.arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,6 @@ class InspectedMachine:
         return self.log is not None and self.log.search(rf"Initialized amdgpu .*{named}") is not None
 
     @property
-    def wanted(self) -> tuple[InspectedGpu, ...]:
+    def is_relevant(self) -> tuple[InspectedGpu, ...]:
         """Return the relevant GPUs: those this toolkit supports; if there are none, all."""
-        return tuple(gpu for gpu in self.gpus if gpu.wanted) or self.gpus
+        return tuple(gpu for gpu in self.gpus if gpu.is_relevant) or self.gpus

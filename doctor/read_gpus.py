@@ -34,7 +34,9 @@ _FW_LINE = re.compile(
 )
 
 
-def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
+def memory_from_ioctls(
+    capture: MachineCapture, gpu: InspectedGpu
+) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
     """Return the data of this GPU in ioctl.json: the replies to each tier, and firmware versions. Empty if
     it has another format."""
     try:
@@ -46,7 +48,7 @@ def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tup
         return {}, {}
 
 
-def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
+def firmware_from_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
     """Return the versions in `fw_version/mes_fw_version` and similar files, which every user may read."""
     by_slot = {}
     for file, name in _FW_FILES.items():
@@ -56,7 +58,7 @@ def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
     return by_slot
 
 
-def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
+def firmware_from_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
     """Return the versions in amdgpu_firmware_info by card (`# card1` precedes each), "" if there is only
     one."""
     texts = [capture.text("firmware.txt") or ""]
@@ -87,7 +89,7 @@ _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 
 def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[InspectedGpu, ...]:
     listed = lspci.parse(capture.text("lspci.txt") or "")
-    firmware = of_debugfs(capture)
+    firmware = firmware_from_debugfs(capture)
     by_slot: dict[str, InspectedGpu] = {}
     for card, render, folder in _drm(capture):
         gpu = _from_drm(capture, folder, card, render)
@@ -106,8 +108,8 @@ def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[Insp
     for node in nodes:
         _add_node(by_slot, node)
     if not by_slot:
-        by_slot = _logged(capture)
-    complete = [_finished(capture, gpu, firmware) for gpu in by_slot.values()]
+        by_slot = _gpus_from_log(capture)
+    complete = [_complete_gpu(capture, gpu, firmware) for gpu in by_slot.values()]
     return tuple(sorted(complete, key=lambda gpu: (gpu.integrated, gpu.address, gpu.card)))
 
 
@@ -178,7 +180,7 @@ def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> I
         temperatures=_temperatures(capture, folder),
         ras=_ras(capture, folder),
         vbios=line("vbios_version"),
-        firmware=of_sysfs(capture, folder),
+        firmware=firmware_from_sysfs(capture, folder),
         displays=_displays(capture, card),
         gone=vendor == 0xFFFF or line("config") == "ff",
     )
@@ -280,12 +282,12 @@ def _with_lspci(
     if gpu.bar_bytes is None and 0 in entry.regions:
         changes["bar_bytes"] = entry.regions[0] or 0
     if not any(link.width for link in gpu.links[1:]):
-        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_of(entry, capture),)
-        changes["links"] = (*own, *(_of(bridge, capture) for bridge in above))
+        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_lspci_link(entry, capture),)
+        changes["links"] = (*own, *(_lspci_link(bridge, capture) for bridge in above))
     return replace(gpu, **changes)  # type: ignore[arg-type]
 
 
-def _of(entry: lspci.Function, capture: MachineCapture) -> Link:
+def _lspci_link(entry: lspci.Function, capture: MachineCapture) -> Link:
     """The link by lspci; by sysfs where lspci ran without root, which hides the capabilities."""
     if entry.link is None:
         return _link(capture, f"sys/bus/pci/devices/{entry.address}", entry.address)
@@ -300,7 +302,7 @@ def _without_address(by_slot: dict[str, InspectedGpu], entry: lspci.Function) ->
     return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
 
 
-def _logged(capture: MachineCapture) -> dict[str, InspectedGpu]:
+def _gpus_from_log(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """Return the GPUs that only the kernel log mentions: a driver that failed leaves no device."""
     text = capture.text("kernel.log") or ""
     gpus = {}
@@ -355,7 +357,7 @@ def _add_node(by_slot: dict[str, InspectedGpu], node: TopologyNode) -> None:
     by_slot[address or render] = InspectedGpu(address, render=render, device_id=device, driver="amdgpu", node=node)
 
 
-def _finished(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str, dict[str, int]]) -> InspectedGpu:
+def _complete_gpu(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str, dict[str, int]]) -> InspectedGpu:
     arch, vram, visible = "", gpu.vram_bytes, gpu.visible_bytes
     try:
         arch = gpu.node.arch if gpu.node else ""
@@ -367,7 +369,7 @@ def _finished(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str, di
     if not arch and gpu.device_id in CHIPS:
         arch = CHIPS[gpu.device_id].arch
     versions = firmware.get(gpu.card) or firmware.get(gpu.address) or firmware.get("") or {}
-    answers, message = of_ioctls(capture, gpu)
+    answers, message = memory_from_ioctls(capture, gpu)
     return replace(
         gpu,
         arch=arch,

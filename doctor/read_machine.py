@@ -7,7 +7,7 @@ import re
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.captured_sysfs import denied, topology
+from zinc_rt.doctor.captured_sysfs import is_permission_error, topology
 from zinc_rt.doctor.logs import LinuxLog, parse
 from zinc_rt.doctor.machine import (
     DeviceNode,
@@ -305,6 +305,6 @@ def _packages(capture: MachineCapture) -> dict[str, str] | None:
     return packages
 
 
-def refused(capture: MachineCapture, path: str) -> bool:
+def is_denied(capture: MachineCapture, path: str) -> bool:
     """Return whether access to a node was tried and denied."""
-    return denied(capture.unreadable.get(path, ""))
+    return is_permission_error(capture.unreadable.get(path, ""))

@@ -62,7 +62,7 @@ def each_gpu(
     """Convert a check of one GPU to a check of a machine. It runs on the GPUs that this toolkit drives."""
 
     def at_all(machine: InspectedMachine) -> Iterator[Seen]:
-        for gpu in machine.wanted:
+        for gpu in machine.is_relevant:
             seen = look(gpu, machine)
             if seen is not None:
                 yield seen
@@ -70,7 +70,7 @@ def each_gpu(
     return at_all
 
 
-def logged(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
+def rule_for_events(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
     """Return a check that matches if the kernel log contains one of these events, once for each GPU they
     name."""
 
@@ -99,21 +99,21 @@ def gpu_of(machine: InspectedMachine, address: str) -> str:
     return address
 
 
-def concerns_ours(text: str, machine: InspectedMachine) -> bool:
+def mentions_our_gpu(text: str, machine: InspectedMachine) -> bool:
     """Return whether a KFD message concerns a supported GPU. KFD skips integrated graphics on many healthy
     machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list
     all of them."""
     named = {int(match, 16) for match in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
-    known = {gpu.device_id for gpu in machine.wanted}
+    known = {gpu.device_id for gpu in machine.is_relevant}
     if named and None not in known:
         return bool(named & known)
-    return not (machine.kfd and all(gpu.node for gpu in machine.wanted))
+    return not (machine.kfd and all(gpu.node for gpu in machine.is_relevant))
 
 
 def from_events(machine: InspectedMachine, events: list[LogEvent], address: str) -> Seen:
     """Convert events to observations. A GPU that this toolkit does not drive gets only a note if another
     is present that it does."""
-    ours = {gpu.address for gpu in machine.wanted}
+    ours = {gpu.address for gpu in machine.is_relevant}
     others = {gpu.address for gpu in machine.gpus} - ours
     lines = tuple(f"kernel.log: {event.text}" for event in events[:SHOWN_LINES])
     if len(events) > SHOWN_LINES:

@@ -79,21 +79,21 @@ def _finding(finding: DoctorFinding, *, short: bool, verbose: bool) -> list[str]
     tiers = f"  ({', '.join(finding.tiers)})" if finding.tiers else ""
     head = f"{finding.severity.upper() if finding.severity == 'broken' else finding.severity:<10}"
     if short:
-        return _wrapped("  follows ", f"{finding.title}  [{finding.id}]")
-    lines = _wrapped(head, f"{finding.title}  [{finding.id}]{tiers}")
-    lines += _wrapped("  why     ", finding.why) if finding.why else []
-    lines += _wrapped("  do      ", finding.next) if finding.next else []
+        return _wrap("  follows ", f"{finding.title}  [{finding.id}]")
+    lines = _wrap(head, f"{finding.title}  [{finding.id}]{tiers}")
+    lines += _wrap("  why     ", finding.why) if finding.why else []
+    lines += _wrap("  do      ", finding.next) if finding.next else []
     known = [item.partition(": ")[2] for item in finding.evidence if item.startswith("combinations.yaml: ")]
     seen = [item for item in finding.evidence if not item.startswith("combinations.yaml: ")]
     shown = seen if verbose else seen[:2]
     for item in known:
-        lines += _wrapped("  known   ", item)
+        lines += _wrap("  known   ", item)
     lines += [f"  seen    {printable(item, 400 if verbose else _EVIDENCE)}" for item in shown]
-    lines += _wrapped("  causes  ", ", ".join(finding.cause_of)) if finding.cause_of else []
+    lines += _wrap("  causes  ", ", ".join(finding.cause_of)) if finding.cause_of else []
     return lines
 
 
-def _wrapped(head: str, body: str) -> list[str]:
+def _wrap(head: str, body: str) -> list[str]:
     return textwrap.wrap(
         head + printable(body), _WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
     )
@@ -112,9 +112,9 @@ def _unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
         if not (row.matters or verbose):
             continue
         output = f"{row.what}: {row.why}" + (f"; {row.next}" if row.next else "")
-        lines += _wrapped("UNKNOWN   " if row.matters else "unknown   ", output)
+        lines += _wrap("UNKNOWN   " if row.matters else "unknown   ", output)
         if row.waits:
-            lines += _wrapped("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
+            lines += _wrap("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
     hidden = len(rows) - sum(line.lower().startswith("unknown") for line in lines)
     lines += [f"unknown   {hidden} more with -v"] * bool(hidden)
     return [*lines, ""]
@@ -130,10 +130,10 @@ def verdict(diagnosis: Diagnosis) -> str:
         missing = next((unknown for unknown in diagnosis.unknown if unknown.matters), None)
         if missing is None:
             text = "the machine is said to hang, and nothing that was read shows why"
-            do = _wrapped("  do      ", _NOTHING_SHOWN)
-            return "\n".join([*_wrapped("UNKNOWN   ", text), *do, _INDENT + numbers])
+            do = _wrap("  do      ", _NOTHING_SHOWN)
+            return "\n".join([*_wrap("UNKNOWN   ", text), *do, _INDENT + numbers])
         text = f"nothing found, but this is unknown: {missing.what}"
-        return "\n".join([*_wrapped("UNKNOWN   ", text), *_wrapped("  do      ", missing.next), _INDENT + numbers])
+        return "\n".join([*_wrap("UNKNOWN   ", text), *_wrap("  do      ", missing.next), _INDENT + numbers])
     if diagnosis.first is not None:
         head = "BROKEN" if count["broken"] else "FOUND"
         hazard = f"\n{_INDENT}until it is mended, no probe above --hazard {diagnosis.hazard}"

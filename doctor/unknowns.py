@@ -28,20 +28,20 @@ def _always(machine: InspectedMachine) -> bool:
 def _discrete(machine: InspectedMachine) -> list[InspectedGpu]:
     """The GPUs with a link and a BAR of their own: an APU has neither, a virtual machine shows neither."""
     passed = bool(machine.host.hypervisor or machine.host.container)
-    return [] if passed else [gpu for gpu in machine.wanted if not gpu.integrated and not gpu.gone]
+    return [] if passed else [gpu for gpu in machine.is_relevant if not gpu.integrated and not gpu.gone]
 
 
-def _start_unseen(machine: InspectedMachine) -> bool:
-    return any(not gpu.started and not machine.start_logged(gpu) for gpu in machine.wanted)
+def _start_is_unknown(machine: InspectedMachine) -> bool:
+    return any(not gpu.started and not machine.start_logged(gpu) for gpu in machine.is_relevant)
 
 
-def _kfd_unseen(machine: InspectedMachine) -> bool:
+def _kfd_is_unknown(machine: InspectedMachine) -> bool:
     nodes = {node.path for node in machine.nodes or ()}
     logged = machine.log is not None and machine.log.search(r"kfd.*added device 1002:")
     return machine.kfd is None and "/dev/kfd" not in nodes and not logged
 
 
-def _access_unseen(machine: InspectedMachine) -> bool:
+def _access_is_unknown(machine: InspectedMachine) -> bool:
     """Whether this user may open the nodes depends on groups, unless the nodes are open to all."""
     compute = [node for node in machine.nodes or () if node.path.endswith("/kfd") or "/renderD" in node.path]
     return not compute or not all(node.mode[7:9] == "rw" or node.acl for node in compute)
@@ -122,12 +122,12 @@ QUESTIONS = (
         lambda m: m.log is not None and not m.log.whole and bool(m.log.lines),
         "journalctl -k -b > kernel.log",
         ("firmware.missing", "log.init-failed", "kfd.absent", "pci.bar-unassigned"),
-        _start_unseen,
+        _start_is_unknown,
     ),
     Question(
         "whether amdgpu is loaded and has started the GPU",
         ("proc/modules",),
-        lambda m: bool(m.wanted) and m.module.loaded is None and _start_unseen(m),
+        lambda m: bool(m.is_relevant) and m.module.loaded is None and _start_is_unknown(m),
         "capture proc/modules, and lspci -nnk > lspci.txt",
         ("module.not-loaded", "gpu.no-driver"),
         _always,
@@ -135,7 +135,7 @@ QUESTIONS = (
     Question(
         "what KFD lists",
         ("sys/class/kfd",),
-        lambda m: bool(m.wanted) and _kfd_unseen(m),
+        lambda m: bool(m.is_relevant) and _kfd_is_unknown(m),
         "ls -ln /dev/kfd /dev/dri/* > dev.txt",
         ("kfd.absent", "gpu.not-in-kfd", "permissions.nodes"),
         _always,
@@ -146,7 +146,7 @@ QUESTIONS = (
         lambda m: m.user is None,
         "id > id.txt",
         ("permissions.group",),
-        lambda m: bool(m.gpus) and _access_unseen(m),
+        lambda m: bool(m.gpus) and _access_is_unknown(m),
     ),
     Question(
         "the PCIe link of the GPU: lanes and speed",
@@ -190,7 +190,7 @@ QUESTIONS = (
     Question(
         "firmware versions",
         ("firmware.txt",),
-        lambda m: bool(m.wanted) and not any(gpu.firmware for gpu in m.wanted),
+        lambda m: bool(m.is_relevant) and not any(gpu.firmware for gpu in m.is_relevant),
         "capture sys/class/drm/card*/device/fw_version (sysfs.txt); or, as root, amdgpu_firmware_info of debugfs",
         ("combination.*", "firmware.old-for-t2", "firmware.no-mes"),
         lambda m: any("firmware" in missing for _, missing in combinations.pending(m)),
@@ -235,7 +235,7 @@ QUESTIONS = (
     Question(
         "temperatures and the power limit",
         ("hwmon",),
-        lambda m: bool(m.wanted) and not any(gpu.temperatures for gpu in m.wanted),
+        lambda m: bool(m.is_relevant) and not any(gpu.temperatures for gpu in m.is_relevant),
         "capture hwmon of the GPU while it is awake",
         ("power.hot", "power.cap"),
     ),
@@ -253,7 +253,7 @@ def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
             ]
             reason = reasons[0] if reasons else "not in the capture"
             rows.append(Unknown(question.what, reason, question.next, question.waits, question.matters(machine)))
-    if machine.kfd_problem and not any(gpu.node for gpu in machine.wanted):
+    if machine.kfd_problem and not any(gpu.node for gpu in machine.is_relevant):
         waits = ("gpu.not-in-kfd",)
         rows.append(Unknown("KFD's topology", machine.kfd_problem, "zinc-rt devices", waits, matters=True))
     return tuple(sorted(rows, key=lambda row: not row.matters))

@@ -36,7 +36,7 @@ class ChildEnd:
     seconds: float = 0.0
 
 
-def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
+def run_in_child(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
     """Run `function` and return its result, which must be picklable. The child's standard output is
     redirected to its standard error."""
     start = time.monotonic()

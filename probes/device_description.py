@@ -9,7 +9,7 @@ from typing import Any
 
 from zinc_rt.kmd.driver import Driver, folder_names
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.device import open_device, read
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.context import choose
@@ -62,7 +62,7 @@ def describe_device(spec: DeviceSpec) -> dict[str, Any]:
     injected faults."""
 
     healthy = replace(spec, inject=(), shared="")
-    ended = run_apart(partial(describe, healthy), 20.0)
+    ended = run_in_child(partial(describe, healthy), 20.0)
     if ended.how == "returned" and isinstance(ended.value, dict):
         return ended.value
     problem = ended.text.strip().splitlines()[-1] if ended.text else ended.how

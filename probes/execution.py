@@ -142,7 +142,7 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")
-            show(table.story(result))
+            show(table.evidence_text(result))
     show("")
     if arguments.bundle:
         show(f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you share it")

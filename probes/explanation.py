@@ -52,7 +52,7 @@ EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
 }
 
 
-def explained(probe: Probe, outcome: Outcome) -> Outcome:
+def explain(probe: Probe, outcome: Outcome) -> Outcome:
     """Return the outcome with cause and advice: the matching signature of the probe, the failed call, or a
     general cause."""
     if outcome.status == "pass" or (outcome.status == "skip" and outcome.cause):

@@ -36,11 +36,11 @@ def difference(call: str) -> str:
                 f"(zinc_rt/kmd/uapi/{runtime.__name__.rpartition('.')[2]}.py)"
             )
         if theirs.layout is not None:
-            return _of_struct(ioctl.struct.offsets, theirs.layout, call, header)
+            return _struct_difference(ioctl.struct.offsets, theirs.layout, call, header)
     return ""
 
 
-def _of_struct(offsets: dict[str, int], layout: StructLayout, call: str, header: str) -> str:
+def _struct_difference(offsets: dict[str, int], layout: StructLayout, call: str, header: str) -> str:
     for name, offset in offsets.items():
         member = layout.fields.get(name)
         if member is not None and member.offset != offset:

@@ -94,7 +94,7 @@ def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
     held: dict[int, PatternedBuffer] = {}
 
     def take(number: int, size_bytes: int) -> None:
-        held[number] = _taken(c, gpu, size_bytes, placement, f"piece {number}", number)
+        held[number] = _take_buffer(c, gpu, size_bytes, placement, f"piece {number}", number)
 
     def give_back(number: int) -> None:
         held.pop(number).buffer.free()
@@ -137,7 +137,7 @@ def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
             check(got == buffer.want, "wrong-data", f"{name} lost its contents {when}, as read by the CPU")
 
 
-def _taken(
+def _take_buffer(
     c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
 ) -> PatternedBuffer:
     """Allocate a buffer with its pattern, written by the GPU in VRAM and in every second other buffer, else by the
@@ -166,7 +166,7 @@ def churn(c: ProbeContext) -> Outcome:
         size_bytes = dice.choice(SIZES)
         if size_bytes <= room and (not live or dice.random() < 0.6):
             try:
-                live.append(_taken(c, gpu, size_bytes, dice.choice(KINDS), f"churn {number}", number))
+                live.append(_take_buffer(c, gpu, size_bytes, dice.choice(KINDS), f"churn {number}", number))
             except DriverError:
                 refused += 1
                 continue
@@ -212,7 +212,7 @@ def exhaustion(c: ProbeContext) -> Outcome:
         c.side.settle()
         marks = {va: 0x3A4B_0000 + index for index, va in enumerate(_ends(taken))}
         gpu.mark(marks)
-        wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.marked_otherwise(marks).items()]
+        wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.wrong_marks(marks).items()]
         check(not wrong, "overlap", f"with VRAM full, the GPU's marks are not where it wrote them: {wrong[:3]}")
     finally:
         count = len(taken)

@@ -121,10 +121,10 @@ def failed_call(call: str, *numbers: int) -> Callable[[Outcome], bool]:
     return lambda o: o.symptom == "errno" and o.call.endswith(call) and (not numbers or o.errno in numbers)
 
 
-def said(word: str, *symptoms: str) -> Callable[[Outcome], bool]:
+def message_contains(word: str, *symptoms: str) -> Callable[[Outcome], bool]:
     """Match a word in the reason, a fault or a note."""
     return lambda o: word.lower() in o.text.lower() and (not symptoms or o.symptom in symptoms)
 
 
-def gone(outcome: Outcome) -> bool:
+def is_device_lost(outcome: Outcome) -> bool:
     return outcome.errno == errno.ENODEV or outcome.symptom == "gpu-gone"

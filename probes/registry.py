@@ -20,7 +20,7 @@ def number(probe: Probe) -> int:
     return int(re.sub(r"\D", "", probe.id) or 0)
 
 
-def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
+def sort_by_number(probes: Sequence[Probe]) -> tuple[Probe, ...]:
     """Return the execution order: always the lowest number whose dependencies have run. Raises ValueError
     for a cycle or an unknown dependency."""
     waiting = {probe.id: probe for probe in probes}
@@ -39,16 +39,16 @@ def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
     return tuple(result)
 
 
-def declared_in(module: ModuleType) -> list[Probe]:
+def probes_of_module(module: ModuleType) -> list[Probe]:
     """Return the probes declared in a module, without imported ones."""
     probes = [item for item in vars(module).values() if isinstance(item, Probe)]
     return [probe for probe in probes if probe.run.__module__ == module.__name__]
 
 
 def of_package(package: ModuleType) -> tuple[Probe, ...]:
-    """Return the probes of every module of a package. Raises ValueError as `ordered` does."""
+    """Return the probes of every module of a package. Raises ValueError as `sort_by_number` does."""
     names = [f"{package.__name__}.{item.name}" for item in pkgutil.iter_modules(package.__path__)]
-    return ordered([probe for name in names for probe in declared_in(import_module(name))])
+    return sort_by_number([probe for name in names for probe in probes_of_module(import_module(name))])
 
 
 PROBES = of_package(groups)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.cli.report import Result
 from zinc_rt.host.facts import assumed_facts
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.endings import outcome_of, run_in
 from zinc_rt.probes.expectations import Expectations
-from zinc_rt.probes.explanation import explained
+from zinc_rt.probes.explanation import explain
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.outcome import HOST, T1, TIERS, Outcome
@@ -80,17 +80,17 @@ class ProbeRunner:
         for probe, tier in self.jobs():
             name = f"{probe.id}/{tier}"
             say(f"{name} {probe.title}")
-            reason = self._reason_not_to(probe, tier)
+            reason = self._skip_reason(probe, tier)
             if reason is not None:
                 result = self._result(probe, tier, Outcome("skip", reason))
             else:
-                result = self._judged(probe, tier)
+                result = self._run_and_judge(probe, tier)
             self._status[name] = result
             yield result
 
     # --- whether ---
 
-    def _reason_not_to(self, probe: Probe, tier: str) -> str | None:
+    def _skip_reason(self, probe: Probe, tier: str) -> str | None:
         plan, name = self.plan, f"{probe.id}/{tier}"
         row = plan.expectations.of(probe.id, tier)
         if row is not None and row.kind == "skip":
@@ -116,7 +116,7 @@ class ProbeRunner:
 
     # --- running ---
 
-    def _judged(self, probe: Probe, tier: str) -> Result:
+    def _run_and_judge(self, probe: Probe, tier: str) -> Result:
         name = f"{probe.id}/{tier}"
         if probe.hazard:
             self.journal.begin(name)
@@ -127,25 +127,25 @@ class ProbeRunner:
                 self.journal.end(name, "interrupted")
             raise
         if probe.hazard and (probe.hazard >= 2 or outcome.status == "fail"):
-            outcome = self._afterwards(probe, tier, outcome)
+            outcome = self._check_gpu_alive(probe, tier, outcome)
         if probe.hazard:
             self.journal.end(name, outcome.status)
         if outcome.hang is not None:
             self.hangs[name] = outcome.hang
-        result = self._result(probe, tier, explained(probe, outcome), seconds)
+        result = self._result(probe, tier, explain(probe, outcome), seconds)
         return self.plan.expectations.judge(result, probe.id, tier)
 
     def _run(self, probe: Probe, tier: str) -> tuple[Outcome, float]:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
         before = len(self._kernel_log())
-        ended = run_apart(self.body(probe, tier), deadline)
+        ended = run_in_child(self.body(probe, tier), deadline)
         outcome = outcome_of(ended)
         self.log += outcome.log
         self.marks.update(outcome.marks)
         return replace(outcome, log=(*self._kernel_log()[before:], *outcome.log)), ended.seconds
 
-    def _afterwards(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
+    def _check_gpu_alive(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
         """Check in a new process whether the GPU still answers, and return the outcome."""
         alive = self.plan.alive
         if outcome.symptom == "stuck-in-kernel":

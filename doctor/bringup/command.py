@@ -88,7 +88,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if arguments.status:
         return _status(arguments, spec, folder)
     require_amd_gpu(spec, "zinc-rt bring-up")
-    with _alone(folder):
+    with _lock_folder(folder):
         return _walk(arguments, spec, folder, yes, skip)
 
 
@@ -96,7 +96,7 @@ def _walk(
     arguments: argparse.Namespace, spec: DeviceSpec, folder: Path, yes: Collection[str], skip: Collection[str]
 ) -> int:
     from zinc_rt.cli.report import Report
-    from zinc_rt.doctor.bringup.earlier_walks import blamed
+    from zinc_rt.doctor.bringup.earlier_walks import blame_lines
     from zinc_rt.doctor.bringup.stages import NAMES, BringupTarget
     from zinc_rt.doctor.bringup.walk import Walk
     from zinc_rt.doctor.bundle.gather import look
@@ -113,7 +113,7 @@ def _walk(
     probes = Journal(None if spec.simulated else default_path(), str(device.get("render_path") or ""))
     walks = Journal(folder / "stages.journal", spec.option)
     suspects = probes.suspects()
-    for line in filter(None, (probes.damage(), walks.damage(), *blamed(suspects))):
+    for line in filter(None, (probes.damage(), walks.damage(), *blame_lines(suspects))):
         say(f"journal   {line}")
 
     def findings() -> list[Any]:
@@ -126,7 +126,7 @@ def _walk(
         walks,
         _setup(spec, device),
         partial(_run, quiet=arguments.json == "-"),
-        partial(_ask, yes),
+        partial(_ask_consent, yes),
         findings,
         suspects,
         resume=arguments.resume,
@@ -170,7 +170,7 @@ def _run(words: list[str], path: Path, text: str, seconds: float, *, quiet: bool
     return ended.returncode
 
 
-def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:
+def _ask_consent(yes: Collection[str], stage: BringupStage) -> bool | None:
     if stage.name in yes:
         return True
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
@@ -182,12 +182,12 @@ def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:
 def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
     """Return the configuration for which a pass is valid: another kernel starts again."""
     from zinc_rt.engine import checked
-    from zinc_rt.probes.child import run_apart
+    from zinc_rt.probes.child import run_in_child
     from zinc_rt.probes.output.passed import identify
 
     if spec.simulated:
         return f"{spec.option} {' '.join(spec.inject)}".strip()
-    ended = run_apart(partial(identify, str(device.get("render_path", ""))), 20.0)
+    ended = run_in_child(partial(identify, str(device.get("render_path", ""))), 20.0)
     return ended.value.key if isinstance(ended.value, checked.Setup) else ""
 
 
@@ -232,7 +232,7 @@ class Busy(ZincError):
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("w")

@@ -43,7 +43,7 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
     return walks
 
 
-def blamed(suspects: Mapping[str, Suspect]) -> list[str]:
+def blame_lines(suspects: Mapping[str, Suspect]) -> list[str]:
     """Return the probes that were running when the machine was reset, as sentences."""
     return [
         f"the machine was reset while {name} was running ({item.when})"

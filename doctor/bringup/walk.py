@@ -49,9 +49,9 @@ class Walk:
         for stage in STAGES[: NAMES.index(self.up_to) + 1]:
             self.say("")
             self.say(f"{stage.name:<13} {stage.title}")
-            result = self._without_running(stage, self.earlier.get(stage.name))
+            result = self._reuse_result(stage, self.earlier.get(stage.name))
             if result is None:
-                result = self._begun(stage)
+                result = self._mark_started(stage)
             self.say(
                 f"{'':<13} {result.status.upper() if result.status == 'fail' else result.status}{_reason(result)}"
             )
@@ -61,7 +61,7 @@ class Walk:
 
     # --- whether ---
 
-    def _without_running(self, stage: BringupStage, earlier: EarlierWalks | None) -> Result | None:
+    def _reuse_result(self, stage: BringupStage, earlier: EarlierWalks | None) -> Result | None:
         """Return a stage's result if it is known before it runs, otherwise None."""
         if stage.name in self.skip:
             return self._result(stage, "skip", f"--skip {stage.name}")
@@ -108,7 +108,7 @@ class Walk:
 
     # --- running ---
 
-    def _begun(self, stage: BringupStage) -> Result:
+    def _mark_started(self, stage: BringupStage) -> Result:
         start = time.monotonic()
         self.journal.begin(stage.name, setup=self.setup)
         try:
@@ -130,7 +130,7 @@ class Walk:
     def _doctor(self, stage: BringupStage) -> Result:
         """Return every finding as a result. The first one that leaves no usable tier is the first cause."""
         findings = self.look()
-        blocking = in_the_way(findings)
+        blocking = blocking_findings(findings)
         report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
         report.results = [
             Result(
@@ -226,7 +226,7 @@ class Walk:
         return " ".join(["zinc-rt bring-up --device", self.target.spec.option, *words])
 
 
-def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
+def blocking_findings(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     """Return the findings that are broken for the whole machine, or for every tier, because one tier is
     sufficient to continue."""
     broken = [finding for finding in findings if finding.severity == BROKEN]

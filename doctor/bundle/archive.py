@@ -28,7 +28,7 @@ def is_archive(path: Path) -> bool:
 def read(path: Path) -> dict[str, bytes]:
     """Read every file by its path inside. Nothing is unpacked to disk. Raises InputError with one
     sentence."""
-    tar = _unpacked(path)
+    tar = _read_archive(path)
     files: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
@@ -36,19 +36,19 @@ def read(path: Path) -> dict[str, bytes]:
                 if member.isdir():
                     continue
                 if not member.isreg() or member.issparse():
-                    raise _refused(path, f"{member.name!r} is not a regular file")
+                    raise _archive_error(path, f"{member.name!r} is not a regular file")
                 name = safe(member.name, path)
                 if name in files:
-                    raise _refused(path, f"{name!r} is there twice")
+                    raise _archive_error(path, f"{name!r} is there twice")
                 if len(files) == MOST_FILES:
-                    raise _refused(path, f"more than {MOST_FILES} files")
+                    raise _archive_error(path, f"more than {MOST_FILES} files")
                 content = archive.extractfile(member)
                 files[name] = content.read() if content is not None else b""
                 if len(files[name]) != member.size:
-                    raise _refused(path, f"{name!r} is cut short")
+                    raise _archive_error(path, f"{name!r} is cut short")
     except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError) as error:
-        raise _refused(path, f"damaged ({error})") from error
-    return _without_top(files)
+        raise _archive_error(path, f"damaged ({error})") from error
+    return _strip_top_folder(files)
 
 
 def read_listed(folder: Path, names: list[str]) -> dict[str, bytes]:
@@ -57,14 +57,14 @@ def read_listed(folder: Path, names: list[str]) -> dict[str, bytes]:
     for name in names:
         path = folder / safe(name, folder)
         if any(part.is_symlink() for part in (path, *list(path.parents)[: len(PurePosixPath(name).parts) - 1])):
-            raise _refused(folder, f"{name!r} is a link")
+            raise _archive_error(folder, f"{name!r} is a link")
         try:
             total += path.stat().st_size
             if total > MOST_BYTES:
-                raise _refused(folder, f"more than {MOST_BYTES >> 20} MiB")
+                raise _archive_error(folder, f"more than {MOST_BYTES >> 20} MiB")
             files[name] = path.read_bytes()
         except OSError as error:
-            raise _refused(folder, f"{name!r} cannot be read: {error.strerror}") from error
+            raise _archive_error(folder, f"{name!r} cannot be read: {error.strerror}") from error
     return files
 
 
@@ -109,11 +109,11 @@ def safe(name: str, where: Path) -> str:
         or len(name) > 400
         or any(ord(character) < 32 for character in name)
     ):
-        raise _refused(where, f"{name[:80]!r} would lie outside")
+        raise _archive_error(where, f"{name[:80]!r} would lie outside")
     return path.as_posix()
 
 
-def _unpacked(path: Path) -> bytes:
+def _read_archive(path: Path) -> bytes:
     """Decompress the tar, up to the size limit of a bundle, whatever size it claims."""
     if not is_archive(path):
         raise UsageError(f"{path}: not a bundle", next=f"a folder, or a file that ends in {', '.join(SUFFIXES)}")
@@ -126,15 +126,15 @@ def _unpacked(path: Path) -> bytes:
                 with gzip.GzipFile(fileobj=file) as unzipped:
                     data = unzipped.read(MOST_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-        raise _refused(path, f"damaged or cut short ({error})") from error
+        raise _archive_error(path, f"damaged or cut short ({error})") from error
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     if len(data) > MOST_BYTES:
-        raise _refused(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
+        raise _archive_error(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
     return data
 
 
-def _without_top(files: dict[str, bytes]) -> dict[str, bytes]:
+def _strip_top_folder(files: dict[str, bytes]) -> dict[str, bytes]:
     """Remove the top folder, which archives have so that unpacking creates one folder only."""
     tops = {name.partition("/")[0] for name in files}
     if len(tops) == 1 and all("/" in name for name in files):
@@ -147,5 +147,5 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(suffix) or "bundle"
 
 
-def _refused(path: Path, reason: str) -> InputError:
+def _archive_error(path: Path, reason: str) -> InputError:
     return InputError(f"{path}: not a bundle: {reason}", next=_NEXT)

@@ -37,14 +37,14 @@ def fit(
 ) -> tuple[list[BundleFile], list[Cut]]:
     """Return the items that fit, each first limited by its kind, and the list of truncations."""
     had = {item.path: len(item.content) for item in items}
-    kept = {item.path: shortened(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
+    kept = {item.path: shorten(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
     for kind in SACRIFICED:
         while sum(len(item.content) for item in kept.values()) > most_bytes:
             mine = [item for item in kept.values() if item.kind == kind and len(item.content) > FLOOR_BYTES]
             if not mine:
                 break
             largest = max(mine, key=lambda item: len(item.content))
-            shorter = shortened(largest, len(largest.content) // 2)
+            shorter = shorten(largest, len(largest.content) // 2)
             kept[largest.path] = (
                 shorter if len(shorter.content) < len(largest.content) else replace(largest, content=b"")
             )
@@ -65,7 +65,7 @@ def fit(
     return [item for path, item in kept.items() if path not in dropped], cuts
 
 
-def shortened(item: BundleFile, most_bytes: int) -> BundleFile:
+def shorten(item: BundleFile, most_bytes: int) -> BundleFile:
     """Shorten a file to about that size: whole lines, a line that reports the omission, and valid JSON."""
     if len(item.content) <= most_bytes:
         return item
@@ -93,7 +93,7 @@ def _smaller_json(content: bytes, most_bytes: int) -> bytes:
         body = json.loads(content)
     except ValueError:
         return content[:most_bytes]
-    for smaller in (_without_details, lambda item: _clipped(item, 4000), lambda item: _clipped(item, 200)):
+    for smaller in (_without_details, lambda item: _clip_values(item, 4000), lambda item: _clip_values(item, 200)):
         body = smaller(body)
         shortened_json = json.dumps(body, indent=1).encode()
         if len(shortened_json) <= most_bytes:
@@ -107,11 +107,11 @@ def _without_details(body: Any) -> Any:
     return body
 
 
-def _clipped(value: Any, length: int) -> Any:
+def _clip_values(value: Any, length: int) -> Any:
     if isinstance(value, dict):
-        return {key: _clipped(item, length) for key, item in value.items()}
+        return {key: _clip_values(item, length) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clipped(item, length) for item in value[: max(50, length)]]
+        return [_clip_values(item, length) for item in value[: max(50, length)]]
     if isinstance(value, str) and len(value) > length:
         return f"{value[:length]}… [{len(value) - length} characters are cut]"
     return value

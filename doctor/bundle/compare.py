@@ -94,7 +94,7 @@ def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
 def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
     """Find adjacent versions of the kernel, module or a firmware between which a probe starts to fail. Raises
     UnsupportedError if pandas is not installed."""
-    runs = _decided(machines)
+    runs = _decided_runs(machines)
     counts = _counts(runs)
     newer = counts[counts.variable.map(_has_versions).astype(bool)]
     older = newer.groupby(VARIABLE).shift()  # the next lower version of the same variable
@@ -105,12 +105,12 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
         Regression(
             bad.probe,
             bad.chip,
-            _shown(bad.variable),
+            _variable_text(bad.variable),
             good.value,
             bad.value,
             int(good.passes),
             int(bad.fails),
-            _alone(values.iloc[rows[bad.probe, bad.chip]], bad.variable, good.value, bad.value),
+            _is_only_difference(values.iloc[rows[bad.probe, bad.chip]], bad.variable, good.value, bad.value),
         )
         for good, bad in zip(older[starts].itertuples(), newer[starts].itertuples(), strict=True)
     ]
@@ -120,7 +120,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
     """Find the values that separate passing from failing machines, for every probe with both. Raises
     UnsupportedError if pandas is not installed."""
-    counts = _counts(_decided(machines))
+    counts = _counts(_decided_runs(machines))
     counts["both"] = (counts.passes > 0) & (counts.fails > 0)
     total = counts.groupby(VARIABLE)[["passes", "fails", "both"]].transform("sum")
     known = total.passes + total.fails == counts.runs  # every machine has a value
@@ -129,7 +129,7 @@ def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
         Suspicion(
             probe,
             chip,
-            _shown(variable),
+            _variable_text(variable),
             tuple(rows.value[rows.fails > 0]),
             tuple(rows.value[rows.passes > 0]),
             int(rows.fails.sum()),
@@ -140,7 +140,7 @@ def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
     return sorted(suspects, key=lambda suspect: (natural(suspect.probe), suspect.variable, suspect.chip))
 
 
-def _decided(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
+def _decided_runs(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
     """Return the probe results that passed or failed, as `store.frame` with a column `passed`."""
     runs = frame(machines)
     return runs[runs.status.isin((*GOOD, "fail"))].assign(passed=lambda rows: rows.status.isin(GOOD))
@@ -157,7 +157,7 @@ def _counts(runs: pandas.DataFrame) -> pandas.DataFrame:
     return counts.sort_values("value", key=lambda column: column.map(order), kind="stable")
 
 
-def _alone(values: pandas.DataFrame, variable: str, good: str, bad: str) -> bool:
+def _is_only_difference(values: pandas.DataFrame, variable: str, good: str, bad: str) -> bool:
     """Return whether two machines differ in nothing but this variable. `values`: one machine per row."""
     left, right = (values[values[variable] == value].to_numpy() for value in (good, bad))
     return bool(((left[:, None] != right).sum(axis=2) == 1).any())
@@ -167,7 +167,7 @@ def _has_versions(variable: str) -> bool:
     return variable in ("kernel", "module", "vbios") or variable.startswith(("firmware.", "package."))
 
 
-def _shown(variable: str) -> str:
+def _variable_text(variable: str) -> str:
     kind, dot, name = variable.partition(".")
     return f"{name} ({kind})" if dot else variable
 

@@ -65,7 +65,7 @@ class Bundle:
         bodies = {}
         for name, content in self.files.items():
             if name.startswith("reports/") and name.endswith(".json"):
-                body = parsed(content)
+                body = parse_json(content)
                 if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:
                     bodies[name] = body
         return bodies
@@ -73,14 +73,14 @@ class Bundle:
     @property
     def findings(self) -> list[dict[str, Any]]:
         """Return the findings of doctor, root causes first."""
-        body = parsed(self.files.get(FINDINGS, b"[]"))
+        body = parse_json(self.files.get(FINDINGS, b"[]"))
         return [item for item in body if isinstance(item, dict)] if isinstance(body, list) else []
 
     @property
     def capture(self) -> MachineCapture:
         """Return the machine as captured by doctor, except for redactions and truncations."""
         files = {n.removeprefix(MACHINE): content for n, content in self.files.items() if n.startswith(MACHINE)}
-        described = parsed(files.get("capture.json", b"{}"))
+        described = parse_json(files.get("capture.json", b"{}"))
         unreadable = described.get("unreadable", {}) if isinstance(described, dict) else {}
         return MachineCapture(files, unreadable if isinstance(unreadable, dict) else {})
 
@@ -141,7 +141,7 @@ def read(path: Path) -> Bundle:
 
 
 def _manifest(content: bytes, where: Path) -> dict[str, Any]:
-    body = parsed(content)
+    body = parse_json(content)
     if not isinstance(body, dict) or "schema" not in body:
         raise InputError(f"{where}: not a bundle: bundle.json is damaged", next="ask the sender for it again")
     if body["schema"] != SCHEMA:
@@ -172,7 +172,7 @@ def _manifest(content: bytes, where: Path) -> dict[str, Any]:
     return body
 
 
-def parsed(content: bytes) -> Any:
+def parse_json(content: bytes) -> Any:
     """Parse JSON. Return None for invalid JSON."""
     try:
         return json.loads(content)

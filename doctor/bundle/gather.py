@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.doctor import live
-from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parsed, read
+from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parse_json, read
 from zinc_rt.doctor.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture, capture
 from zinc_rt.doctor.device_nodes import list_driver_nodes
@@ -21,7 +21,7 @@ from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import state_folder
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.device import open_device
 from zinc_rt.probes.device_spec import DeviceSpec
 
@@ -88,9 +88,9 @@ def look(spec: DeviceSpec) -> MachineCapture | None:
     """Inspect the machine in a separate process, because reading files of a faulty driver may block
     forever."""
     if spec.simulated:
-        ended = run_apart(partial(_simulated, spec), MACHINE_SECONDS)
+        ended = run_in_child(partial(_simulated, spec), MACHINE_SECONDS)
     else:
-        ended = run_apart(partial(capture, Path("/"), ioctls=True), MACHINE_SECONDS)
+        ended = run_in_child(partial(capture, Path("/"), ioctls=True), MACHINE_SECONDS)
     return ended.value if isinstance(ended.value, MachineCapture) else None
 
 
@@ -173,15 +173,15 @@ def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
         elif path.is_dir():
             for item in sorted(path.rglob("*")):
                 if item.is_file() and not item.is_symlink():
-                    _add_some(maker, item, item.relative_to(path.parent).as_posix())
+                    _add_matching(maker, item, item.relative_to(path.parent).as_posix())
         else:
-            _add_some(maker, path, path.name)
+            _add_matching(maker, path, path.name)
 
 
-def _add_some(maker: Maker, path: Path, name: str) -> None:
+def _add_matching(maker: Maker, path: Path, name: str) -> None:
     """Add a file according to its content."""
     if path.suffix == ".json" and path.stat().st_size < _MOST:
-        body = parsed(path.read_bytes())
+        body = parse_json(path.read_bytes())
         if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:
             _add_file(maker, path, f"reports/{name}", "report")
             return

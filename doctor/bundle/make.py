@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.doctor.bundle.bounds import MOST_BYTES, ROOM_BYTES, BundleFile, Cut, fit
 from zinc_rt.doctor.bundle.combination import MachineCombination, combination, number
-from zinc_rt.doctor.bundle.format import FINDINGS, MACHINE, SCHEMA, Bundle, parsed
+from zinc_rt.doctor.bundle.format import FINDINGS, MACHINE, SCHEMA, Bundle, parse_json
 from zinc_rt.doctor.bundle.redact import Redactor
 from zinc_rt.doctor.bundle.show import readme
 from zinc_rt.doctor.capture import MachineCapture
@@ -51,7 +51,7 @@ class Maker:
         machine = {
             item.path.removeprefix(MACHINE): item.content for item in self.items if item.path.startswith(MACHINE)
         }
-        self._set_strangers_aside(combination(machine, simulated=self.simulated))
+        self._separate_foreign_reports(combination(machine, simulated=self.simulated))
         reports = [body for item in self.items if item.kind == "report" and (body := _dict(item.content))]
         configuration = combination(machine, reports, simulated=self.simulated)
         items, cuts = fit(self.items, self.most_bytes - ROOM_BYTES)
@@ -78,21 +78,21 @@ class Maker:
             "notes": notes,
         }
         files["README.txt"] = readme(Bundle({**manifest, "files": []}, files)).encode()
-        manifest["files"] = [_listed(name, files[name]) for name in sorted(files)]
+        manifest["files"] = [_manifest_entry(name, files[name]) for name in sorted(files)]
         return Bundle(manifest, files)
 
-    def _set_strangers_aside(self, configuration: MachineCombination) -> None:
+    def _separate_foreign_reports(self, configuration: MachineCombination) -> None:
         """Move reports of another kernel, firmware or device to logs/: the store must not mix setups."""
         for location, item in enumerate(self.items):
             body = _dict(item.content) if item.kind == "report" else {}
-            reason = stranger(body, configuration)
+            reason = foreign_reason(body, configuration)
             if reason:
                 name = item.path.rpartition("/")[2]
                 self.notes.append(f"{name} belongs to another setup ({reason}): moved to logs/")
                 self.items[location] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
 
 
-def stranger(report: Mapping[str, Any], configuration: MachineCombination) -> str:
+def foreign_reason(report: Mapping[str, Any], configuration: MachineCombination) -> str:
     """Return the reason why a report belongs to another setup; "" if it does not, or if it is unknown."""
     device = report.get("device")
     if not isinstance(device, dict):
@@ -112,10 +112,10 @@ def stranger(report: Mapping[str, Any], configuration: MachineCombination) -> st
     return ""
 
 
-def _listed(name: str, content: bytes) -> dict[str, Any]:
+def _manifest_entry(name: str, content: bytes) -> dict[str, Any]:
     return {"path": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _dict(content: bytes) -> dict[str, Any]:
-    body = parsed(content)
+    body = parse_json(content)
     return body if isinstance(body, dict) else {}

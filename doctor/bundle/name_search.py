@@ -34,14 +34,14 @@ class NameSearch:
                 continue
             for name in self._by_start.get(text[start : start + 2].lower(), ()):
                 end = start + len(name)
-                if text[start:end].lower() == name and _alone(text, start, end):
+                if text[start:end].lower() == name and _is_whole_word(text, start, end):
                     parts += [text[result:start], make(name, text[start:end])]
                     result = end
                     break
         return "".join([*parts, text[result:]]) if parts else text
 
 
-def _alone(text: str, start: int, end: int) -> bool:
+def _is_whole_word(text: str, start: int, end: int) -> bool:
     before, after = text[start - 1 : start], text[end : end + 1]
     if end - start <= SHORT:
         return not (before.isalnum() or after.isalnum() or before in ("_", "-") or after in ("_", "-"))

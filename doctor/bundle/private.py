@@ -80,15 +80,15 @@ _NAME = r"[^\s/\"'<>|:;,()\\\x00-\x1f\x7f-\x9f]"
 _TAIL = rf"{_TEXT}*(?:(?: (?!-){_PART}+)+/{_TEXT}*)*"
 
 
-def _no_mail(match: re.Match[str]) -> bool:
+def _is_not_mail(match: re.Match[str]) -> bool:
     return match["v"].rpartition(".")[2] in _UNITS
 
 
-def _no_host(match: re.Match[str]) -> bool:
+def _is_not_host(match: re.Match[str]) -> bool:
     return bool(_PUBLIC.fullmatch(match["v"])) or not re.search("[A-Za-z]", match["v"])
 
 
-def _no_ipv4(match: re.Match[str]) -> bool:
+def _is_not_ipv4(match: re.Match[str]) -> bool:
     parts = match["v"].split(".")
     if any(int(part) > 255 or (len(part) > 1 and part[0] == "0") for part in parts):
         return True
@@ -97,7 +97,7 @@ def _no_ipv4(match: re.Match[str]) -> bool:
     return bool(match["version"]) and not ipaddress.ip_address(match["v"]).is_private
 
 
-def _no_ipv6(match: re.Match[str]) -> bool:
+def _is_not_ipv6(match: re.Match[str]) -> bool:
     text = match["v"].partition("%")[0]
     try:
         address = ipaddress.IPv6Address(text)
@@ -110,18 +110,18 @@ def _is_generic_name(match: re.Match[str]) -> bool:
     return match["v"].lower() in EVERYBODY
 
 
-def _public_program(match: re.Match[str]) -> bool:
+def _is_public_program(match: re.Match[str]) -> bool:
     name = match["v"].rpartition("/")[2]
     base = name.partition(":")[0].lower()
     return base in PROGRAMS or bool(_PROGRAM.fullmatch(name))
 
 
-def _no_serial(match: re.Match[str]) -> bool:
+def _is_not_serial(match: re.Match[str]) -> bool:
     value = match["v"]
     return not re.search(r"\d", value) or bool(re.fullmatch(r"tty\w+|0+|0x0+|\d{1,5}(?:/\d{1,5})?", value))
 
 
-def _no_token(match: re.Match[str]) -> bool:
+def _is_not_token(match: re.Match[str]) -> bool:
     return bool(re.fullmatch(r"[\d.,x-]{1,5}|none|null|true|false|yes|no", match["v"], re.IGNORECASE))
 
 
@@ -172,7 +172,7 @@ SECRETS: tuple[Secret, ...] = (
         r"(?i)\b(?:\w*pass(?:word|wd|phrase)?|\w*secret(?:_key)?|\w*token|api[_-]?key|psk|pin|credentials?|",
         rf"private[_-]?key){_LABEL}(?P<v>{_WORD})",
         learn=True,
-        keep=_no_token,
+        keep=_is_not_token,
     ),
     _secret("network", "ssid", rf"(?i)\bb?ssid{_LABEL}(?P<v>{_WORD})", learn=True),
     _secret("network", "ssid", r"(?i)\bssid ['\"](?P<v>[^'\"\n<]+)['\"]", learn=True),
@@ -208,7 +208,7 @@ SECRETS: tuple[Secret, ...] = (
         "serial",
         r"(?i)\bserial[ _-]?(?:number|no\.?|num|nr|#)[\"']?\s*[:=#]?\s*[\"']?(?P<v>[A-Z0-9][\w./-]{3,})",
         learn=True,
-        keep=_no_serial,
+        keep=_is_not_serial,
     ),
     _secret(
         "serial",
@@ -216,28 +216,28 @@ SECRETS: tuple[Secret, ...] = (
         r"(?i)(?<![a-z])(?:\w*serial(?:_short)?|s/n|sn|asset[ _-]?tag|service[ _-]?tag|fru[ _-]?id|",
         rf"fru[ _-]?serial){_LABEL}(?P<v>[A-Z0-9][\w./-]{{3,}})",
         learn=True,
-        keep=_no_serial,
+        keep=_is_not_serial,
     ),
     _secret(
         "serial",
         "serial",
         r"(?i)\bserial[:=]?\s+[\"']?(?P<v>(?=[A-Z0-9-]*\d)(?=[A-Z0-9-]*[A-Z])[A-Z0-9][A-Z0-9-]{6,})\b",
         learn=True,
-        keep=_no_serial,
+        keep=_is_not_serial,
     ),
     _secret(
         "card",
         "unique",
         r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b",
         learn=True,
-        keep=_no_serial,
+        keep=_is_not_serial,
     ),
     # people and machines
     _secret(
         "mail",
         "@|%40",
         r"(?<![A-Za-z0-9._%+-])(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b",
-        keep=_no_mail,
+        keep=_is_not_mail,
     ),
     _secret("login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"),
     _secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),
@@ -245,7 +245,7 @@ SECRETS: tuple[Secret, ...] = (
         "host",
         "://",
         r"(?i)\b(?:https?|ssh|git|s?ftp|nfs|smb|cifs|rsync|wss?|tcp|udp)://(?P<v>[^\s/:\"'<>]+)",
-        keep=_no_host,
+        keep=_is_not_host,
     ),
     _secret(
         "host",
@@ -257,14 +257,14 @@ SECRETS: tuple[Secret, ...] = (
         "host",
         ".com|.net|.org|.edu|.gov|.io|.dev|.cloud",
         r"(?i)(?<![\w./@-])(?P<v>[a-z0-9][a-z0-9.-]*\.(?:com|net|org|edu|gov|io|dev|cloud))(?![\w-]|\.\w)",
-        keep=_no_host,
+        keep=_is_not_host,
     ),
     _secret(  # two dots at least: many identifiers end in two letters
         "host",
         ".",
         r"(?i)(?<![\w./@-])(?P<v>[a-z0-9][a-z0-9-]*\.[a-z0-9-][a-z0-9.-]*\.",
         r"(?:de|fr|uk|eu|nl|pl|it|es|se|fi|dk|ch|at|cz|ru|cn|jp|br|us|ca|au|kr|tw))(?![\w-]|\.\w)",
-        keep=_no_host,
+        keep=_is_not_host,
     ),
     _secret(
         "host",
@@ -350,19 +350,23 @@ SECRETS: tuple[Secret, ...] = (
         r"\bKilled process \d+ \(|\bProgram: )(?P<v>(?!information\b|\d+\b|<)[^\s\"',()]+?)",
         r"(?=[\"',)]|:\d+ blocked|,? +pid\b|,? +Not tainted|,? +Tainted|\(\d+\)|\s*$| \w+:)",
         learn=True,
-        keep=_public_program,
+        keep=_is_public_program,
     ),
     _secret(
-        "process", "invoked oom-killer", r"(?P<v>[^\s:\]]+) invoked oom-killer", learn=True, keep=_public_program
+        "process",
+        "invoked oom-killer",
+        r"(?P<v>[^\s:\]]+) invoked oom-killer",
+        learn=True,
+        keep=_is_public_program,
     ),
     _secret(
         "process",
         "segfault|trap|general protection",
         r"(?m)(?:^|[\s\]])(?P<v>[^\s\[\]]+)\[\d+\]:? (?:segfault|trap|general protection)",
         learn=True,
-        keep=_public_program,
+        keep=_is_public_program,
     ),
-    _secret("process", "exe=", r"\bexe=[\"']?(?P<v>[^\s\"']+)", keep=_public_program),
+    _secret("process", "exe=", r"\bexe=[\"']?(?P<v>[^\s\"']+)", keep=_is_public_program),
     _secret("cgroup", "memcg=|cpuset=", r"\b(?:\w*_memcg|cpuset)=(?P<v>(?!/,|/$)[^\s,]+)"),
     _secret("cgroup", "cgroup", r"\b[Cc]group (?P<v>/[^\s,]+)"),
     _secret("cgroup", "task in /", r"\bTask in (?P<v>/\S+)"),
@@ -401,13 +405,13 @@ SECRETS: tuple[Secret, ...] = (
         "ip",
         "",
         r"(?i)(?P<version>\bver(?:sion)?[ :=v]*|\bv)?(?<![\w.~-])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?![\w-]|\.\d)",
-        keep=_no_ipv4,
+        keep=_is_not_ipv4,
     ),
     _secret(
         "ip",
         "",
         r"(?<![\w:.])(?P<v>(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:%\w+)?)(?![\w:])",
-        keep=_no_ipv6,
+        keep=_is_not_ipv6,
     ),
 )
 

@@ -55,7 +55,7 @@ Fit = Callable[[str, str], str]
 """A function (original, replacement) -> actual replacement."""
 
 
-def _as_it_is(before: str, after: str) -> str:
+def _keep_length_change(before: str, after: str) -> str:
     return after
 
 
@@ -92,11 +92,11 @@ class Redactor:
                 left_out[name] = "compressed or executable: cannot be searched"
             else:
                 searchable[name] = content
-                self._look(name, content)
+                self._scan_file(name, content)
         self._compile()
         redacted = {}
         for name, content in searchable.items():
-            clean = self._clean(name, content)
+            clean = self._redact_file(name, content)
             if clean is None:
                 left_out[name] = "its private data cannot be separated from the rest"
             else:
@@ -110,7 +110,7 @@ class Redactor:
 
     # --- the first pass ---
 
-    def _look(self, name: str, content: bytes) -> None:
+    def _scan_file(self, name: str, content: bytes) -> None:
         if b"\0" in content:
             content = b"\n".join(run for run in _RUN.findall(content) if len(run) >= _LEARNED_BYTES)
         text = _decoded(content)
@@ -123,11 +123,11 @@ class Redactor:
         body = _parsed(name, text)
         if body is not None:
             for item in body:
-                self._look_into(item)
+                self._scan_value(item)
             return
-        self._look_at(_unescaped(name, text))
+        self._scan_text(_unescaped(name, text))
 
-    def _look_at(self, text: str) -> None:
+    def _scan_text(self, text: str) -> None:
         pieces = _pieces(text)
         pieces += [part for piece in pieces if _ESCAPED.search(piece) for part in _ESCAPED.split(piece)[::2]]
         for piece in pieces:
@@ -138,19 +138,19 @@ class Redactor:
                         if not secret.keep(match) and not PLACEHOLDER.search(match["v"]):
                             self._learn(secret.kind, match["v"])
 
-    def _look_into(self, value: Any, member: str = "") -> None:
+    def _scan_value(self, value: Any, member: str = "") -> None:
         if isinstance(value, dict):
             for key, item in value.items():
-                self._look_at(str(key))
-                self._look_into(item, str(key))
+                self._scan_text(str(key))
+                self._scan_value(item, str(key))
         elif isinstance(value, list):
             for item in value:
-                self._look_into(item, member)
+                self._scan_value(item, member)
         elif isinstance(value, str) and (inner := _inner(value)) is not None:
-            self._look_into(inner)
+            self._scan_value(inner)
         elif isinstance(value, str):
             linux_command_line.redact_lines(value, self._learn_token)
-            self._look_at(value)
+            self._scan_text(value)
             kind = _kind_of(member)
             if kind and " " not in value.strip():
                 self._learn(kind, value.strip())
@@ -190,7 +190,7 @@ class Redactor:
 
     # --- the second pass ---
 
-    def _clean(self, name: str, content: bytes) -> bytes | None:
+    def _redact_file(self, name: str, content: bytes) -> bytes | None:
         """Redact until nothing changes any more; None if that does not end."""
         for _ in range(_PASSES):
             redacted = self._file(name, content)
@@ -245,30 +245,31 @@ class Redactor:
 
     def _text(self, text: str) -> str:
         text = linux_command_line.redact_lines(text, lambda value: self._hide("token", value))
-        text = self._hidden_in(text, SPANNING, _as_it_is)
+        text = self._replace_secrets(text, SPANNING, _keep_length_change)
         return "".join(map(self._piece, _pieces(text)))
 
-    def _piece(self, text: str, fit: Fit = _as_it_is) -> str:
-        text = self._hidden_in(text, SECRETS, fit)
+    def _piece(self, text: str, fit: Fit = _keep_length_change) -> str:
+        text = self._replace_secrets(text, SECRETS, fit)
         if _ESCAPED.search(text):  # quoted from JSON: \n stands before a word and is no part of it
             parts = _ESCAPED.split(text)
             text = "".join(
-                part if index % 2 else self._hidden_in(part, SECRETS, fit) for index, part in enumerate(parts)
+                part if index % 2 else self._replace_secrets(part, SECRETS, fit)
+                for index, part in enumerate(parts)
             )
         return self._names.sub(text, lambda name, text: fit(text, self._literal(name, text)))
 
-    def _hidden_in(self, text: str, secrets: Iterable[Secret], fit: Fit) -> str:
+    def _replace_secrets(self, text: str, secrets: Iterable[Secret], fit: Fit) -> str:
         lower = text.lower()
         for secret in secrets:
             if secret.may_be_in(lower):
-                make = partial(self._fitted, secret, fit)
+                make = partial(self._fit_replacement, secret, fit)
                 text = secret.pattern.sub(make, text)
         return text
 
-    def _fitted(self, secret: Secret, fit: Fit, match: re.Match[str]) -> str:
-        return fit(match[0], self._replaced(secret, match))
+    def _fit_replacement(self, secret: Secret, fit: Fit, match: re.Match[str]) -> str:
+        return fit(match[0], self._replacement(secret, match))
 
-    def _replaced(self, secret: Secret, match: re.Match[str]) -> str:
+    def _replacement(self, secret: Secret, match: re.Match[str]) -> str:
         value = match["v"]
         if not value or PLACEHOLDER.fullmatch(value) or secret.keep(match):
             return match[0]
@@ -294,7 +295,9 @@ class Redactor:
         return redacted
 
     def _run(self, match: re.Match[bytes]) -> bytes:
-        return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _same_length), _same_length))
+        return _encoded(
+            self._piece(self._replace_secrets(_decoded(match[0]), SPANNING, _same_length), _same_length)
+        )
 
     def path(self, path: str) -> str:
         """Redact a path inside the bundle and keep it readable."""

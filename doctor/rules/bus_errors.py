@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, from_events, logged
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, from_events, rule_for_events
 
 CORRECTED_MANY = 12  # lines of corrected errors: one now and then is what correction is for
 
@@ -58,7 +58,7 @@ ALL_ONES = re.compile(r"\b0xf{8}\b", re.IGNORECASE)
 
 def _lost(machine: InspectedMachine) -> Iterator[Seen]:
     """The kernel's own word; else two replies of all ones: a function that does not answer reads so."""
-    seen = tuple(logged("link-lost")(machine))
+    seen = tuple(rule_for_events("link-lost")(machine))
     yield from seen
     replies = machine.log.named("smu", "psp", "ring-test", "mes") if machine.log and not seen else ()
     ones = [event for event in replies if ALL_ONES.search(event.text)]
@@ -88,7 +88,7 @@ RULES = (
         "packets were lost: later hangs are consequences",
         _SEAT,
         BOTH,
-        logged("aer-fatal"),
+        rule_for_events("aer-fatal"),
     ),
     DoctorRule(
         "pci.error-count",
@@ -124,6 +124,6 @@ RULES = (
         "the GPU accessed memory that is not mapped for it: the tables of the driver and the IOMMU differ",
         "boot with iommu=pt (amd_iommu=off to compare); report the log lines; a BIOS update may help",
         BOTH,
-        logged("iommu-fault"),
+        rule_for_events("iommu-fault"),
     ),
 )

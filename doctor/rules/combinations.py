@@ -32,19 +32,19 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
 
 
 def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
-    return [(gpu, row) for gpu in machine.wanted if gpu.arch for row in matching(facts(gpu, machine))]
+    return [(gpu, row) for gpu in machine.is_relevant if gpu.arch for row in matching(facts(gpu, machine))]
 
 
 def pending(machine: InspectedMachine) -> list[tuple[Combination, tuple[str, ...]]]:
     """Return the bad rows that would match if what is unknown here were as they say, with its kinds."""
     result = []
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         known = facts(gpu, machine)
         result += [(row, missing) for row in load() if row.verdict == "bad" and (missing := row.waits_for(known))]
     return result
 
 
-def _of(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
+def _rule_for_verdict(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
     def look(machine: InspectedMachine) -> Iterator[Seen]:
         for gpu, row in rows(machine):
             if row.verdict == verdict:
@@ -69,7 +69,7 @@ RULES = (
         _WHY,
         "change one of them, as the source describes",
         BOTH,
-        _of("bad"),
+        _rule_for_verdict("bad"),
     ),
     DoctorRule(
         "combination.suspect",
@@ -78,7 +78,7 @@ RULES = (
         _WHY,
         "if it fails here too, read the source and add a report there",
         BOTH,
-        _of("suspect"),
+        _rule_for_verdict("suspect"),
     ),
-    DoctorRule("combination.good", "note", "reported to work", _WHY, "", BOTH, _of("good")),
+    DoctorRule("combination.good", "note", "reported to work", _WHY, "", BOTH, _rule_for_verdict("good")),
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, T2, DoctorRule, Seen, from_events, logged
+from zinc_rt.doctor.rule import BOTH, T2, DoctorRule, Seen, from_events, rule_for_events
 from zinc_rt.isa.target import major_version
 from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts
 
@@ -68,7 +68,7 @@ def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
     """Only where the driver did not start and the log says not why: distributions add files to old packages."""
     if machine.log is not None and machine.log.events:
         return
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         for name in PACKAGES:
             date = re.match(r"(?:\d+:)?(20\d{6})", (machine.packages or {}).get(name, ""))
             if (
@@ -87,13 +87,13 @@ def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _unreadable(machine: InspectedMachine) -> Iterator[Seen]:
-    yield from logged("firmware-unreadable")(machine)
+    yield from rule_for_events("firmware-unreadable")(machine)
 
 
 def _old(machine: InspectedMachine) -> Iterator[Seen]:
     """Below what user queues need; in the way only where they were asked for."""
     asked = machine.module.parameters.get("user_queue") in ("1", "2")
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         generation = _generation(gpu)
         if generation is None or generation in EXCLUDED or generation not in MINIMA:
             continue
@@ -119,13 +119,13 @@ def _no_mes(machine: InspectedMachine) -> Iterator[Seen]:
     )
     if line is None or len(machine.gpus) != 1:
         return
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         if gpu.arch and "MEC" in gpu.firmware and "MES" not in gpu.firmware:
             yield Seen(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
 
 
 def _excluded(machine: InspectedMachine) -> Iterator[Seen]:
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         if _generation(gpu) in EXCLUDED:
             yield Seen(
                 f"{gpu.title}: the kernel does not support user queues on it, regardless of amdgpu.user_queue",

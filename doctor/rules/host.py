@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.read_machine import refused
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, logged
+from zinc_rt.doctor.read_machine import is_denied
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, rule_for_events
 
 LITTLE_BYTES = 2 << 30
 FULL = 0.9  # of VRAM
@@ -25,13 +25,13 @@ def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     if not kind or not machine.gpus:
         return
     paths = {node.path for node in machine.nodes or ()}
-    wanted = ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.wanted if gpu.render)]
+    wanted = ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.is_relevant if gpu.render)]
     absent = (
         [p for p in wanted if refused_or_missing(machine, p)]
         if machine.nodes is None
         else [p for p in wanted if p not in paths]
     )
-    absent = [p for p in absent if not refused(machine.capture, p.strip("/"))]
+    absent = [p for p in absent if not is_denied(machine.capture, p.strip("/"))]
     if absent:
         yield Seen(
             f"this container ({kind}) has no access to {', '.join(absent)}",
@@ -47,7 +47,7 @@ def refused_or_missing(machine: InspectedMachine, path: str) -> bool:
 def _hidden_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
     """KFD shows a process only the GPUs its device cgroup lets it open."""
     hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
-    if hidden and not any(gpu.node for gpu in machine.wanted):
+    if hidden and not any(gpu.node for gpu in machine.is_relevant):
         yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
 
 
@@ -80,7 +80,7 @@ def _users(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _full(machine: InspectedMachine) -> Iterator[Seen]:
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         used, whole = gpu.vram_used_bytes, gpu.vram_bytes
         if used and whole and used > FULL * whole and not gpu.integrated:
             title = f"{used >> 20} of {whole >> 20} MiB of VRAM of {gpu.title} are in use"
@@ -88,13 +88,13 @@ def _full(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _displays(machine: InspectedMachine) -> Iterator[Seen]:
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         if gpu.displays:
             yield Seen(f"{gpu.title} lights {', '.join(gpu.displays)}", about=gpu.address)
 
 
 def _reset_reason(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in logged("reset-reason")(machine):
+    for seen in rule_for_events("reset-reason")(machine):
         reason = re.search(r"reset reason \[\w+\]: (.*)", " ".join(seen.evidence))
         yield replace(seen, title=f"the machine was reset before this boot: {reason[1] if reason else ''}".strip())
 
@@ -117,7 +117,7 @@ RULES = (
         "memory or the processor is faulty: errors of the GPU may be consequences",
         "test memory without overclocking (EXPO, XMP off); decode the lines with rasdaemon",
         BOTH,
-        logged("machine-check"),
+        rule_for_events("machine-check"),
     ),
     DoctorRule(
         "host.hot",
@@ -126,7 +126,7 @@ RULES = (
         "the machine slows down or turns itself off under load",
         "check the cooler and the airflow of the case",
         BOTH,
-        logged("host-thermal"),
+        rule_for_events("host-thermal"),
     ),
     DoctorRule(
         "host.wsl",
@@ -189,7 +189,7 @@ RULES = (
         "the killed processes may have been using the GPU",
         "use a smaller model or context; add memory or swap",
         BOTH,
-        logged("host-memory"),
+        rule_for_events("host-memory"),
     ),
     DoctorRule(
         "host.vram-full",

@@ -74,8 +74,8 @@ def _queue(machine: InspectedMachine) -> Iterator[Seen]:
     stuck = [queue for queue in facts.later.queues or () if queue.pending and before.get(queue.place) == queue]
     if not stuck:
         return
-    busy = any((gpu.busy_percent or 0) >= BUSY for gpu in machine.wanted)
-    idle = any(gpu.busy_percent is not None and gpu.busy_percent < BUSY for gpu in machine.wanted)
+    busy = any((gpu.busy_percent or 0) >= BUSY for gpu in machine.is_relevant)
+    idle = any(gpu.busy_percent is not None and gpu.busy_percent < BUSY for gpu in machine.is_relevant)
     title = f"{len(stuck)} hardware queues have work and make no progress"
     reason = "either its waves do not end, or a packet waits for a value that does not come"
     if busy:
@@ -141,7 +141,7 @@ def _reset(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _resume(machine: InspectedMachine) -> Iterator[Seen]:
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         line = machine.capture.line(f"later/sys/class/drm/{gpu.card}/device/power/runtime_status")
         if gpu.runtime_status in ("resuming", "suspending") and line == gpu.runtime_status:
             yield Seen(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, from_events, logged
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, from_events, rule_for_events
 
 FALLBACKS_MANY = 5
 
@@ -21,7 +21,7 @@ def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
 def _start_failed(machine: InspectedMachine) -> Iterator[Seen]:
     """A start that failed, unless the driver started this GPU later, as after a reload."""
     log = machine.log
-    for seen in logged("init-failed")(machine):
+    for seen in rule_for_events("init-failed")(machine):
         named = re.escape(seen.about) if seen.about else ""
         started = rf"Initialized amdgpu .*{named}" if named else "Initialized amdgpu"
         if log is None or not any(re.search(started, line) for line in log.lines[seen.at or 0 :]):
@@ -32,7 +32,7 @@ def _page_faults(machine: InspectedMachine) -> Iterator[Seen]:
     """Report page faults. VMID 0 is the address space of the driver and the firmware, not of a program."""
     faults = machine.log.named("page-fault") if machine.log else ()
     spaces = {match[1] for event in faults if (match := re.search(r"\bvmid:(\d+)", event.text))}
-    for seen in logged("page-fault")(machine):
+    for seen in rule_for_events("page-fault")(machine):
         if spaces != {"0"}:
             yield seen
             continue
@@ -46,7 +46,7 @@ def _page_faults(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
     """Report a successful reset as a warning; a failed one is log.reset-failed."""
-    yield from logged("reset")(machine)
+    yield from rule_for_events("reset")(machine)
 
 
 def _unrecognised(machine: InspectedMachine) -> Iterator[Seen]:
@@ -66,7 +66,7 @@ RULES = (
             "another slot, a power cycle"
         ),
         BOTH,
-        logged("discovery"),
+        rule_for_events("discovery"),
     ),
     DoctorRule(
         "log.vbios",
@@ -75,7 +75,7 @@ RULES = (
         "amdgpu reads the board description from it and does not initialise without it",
         "in a virtual machine: pass the ROM (romfile=); otherwise disable CSM, power-cycle, reseat the card",
         BOTH,
-        logged("vbios"),
+        rule_for_events("vbios"),
     ),
     DoctorRule(
         "log.psp",
@@ -84,7 +84,7 @@ RULES = (
         "the security processor loads all other firmware: nothing starts without it",
         "power-cycle the machine (a reboot keeps the PSP's state); then use firmware and kernel of the same age",
         BOTH,
-        logged("psp"),
+        rule_for_events("psp"),
     ),
     DoctorRule(
         "log.smu",
@@ -96,7 +96,7 @@ RULES = (
             "with `known` rows"
         ),
         BOTH,
-        logged("smu"),
+        rule_for_events("smu"),
     ),
     DoctorRule(
         "log.ring-test",
@@ -105,7 +105,7 @@ RULES = (
         "its engine does not run: the loaded firmware is not active",
         "power-cycle the machine; then use firmware and kernel of the same age",
         BOTH,
-        logged("ring-test"),
+        rule_for_events("ring-test"),
     ),
     DoctorRule(
         "log.page-fault",
@@ -124,7 +124,7 @@ RULES = (
         "the ring stops there: the most likely cause is the program that wrote it",
         f"for ours: zinc-rt pm4 decode --lint. {_SEND}",
         BOTH,
-        logged("illegal-instruction"),
+        rule_for_events("illegal-instruction"),
     ),
     DoctorRule(
         "log.mes",
@@ -134,7 +134,7 @@ RULES = (
         f"boot again; compare MES firmware, kernel and module with the rows quoted here; "
         f"amdgpu.runpm=0, cwsr_enable=0 to bisect. {_SEND}",
         BOTH,
-        logged("mes"),
+        rule_for_events("mes"),
     ),
     DoctorRule(
         "log.preemption",
@@ -143,7 +143,7 @@ RULES = (
         "its waves neither end nor are saved: the driver resets the GPU next",
         f"amdgpu.cwsr_enable=0 tells whether saving waves is at fault. {_SEND}",
         (T1,),
-        logged("queue-preemption"),
+        rule_for_events("queue-preemption"),
     ),
     DoctorRule(
         "log.restore-failed",
@@ -152,7 +152,7 @@ RULES = (
         "the program waits, or continues with mappings that are no longer valid",
         f"end the program; leave more memory free, so that less is moved; use a newer kernel. {_SEND}",
         (T1,),
-        logged("restore-failed"),
+        rule_for_events("restore-failed"),
     ),
     DoctorRule(
         "log.ring-timeout",
@@ -161,7 +161,7 @@ RULES = (
         "its work did not end: the driver resets the ring or the GPU next",
         f"find whose process it was; see what came before it. {_SEND}",
         BOTH,
-        logged("ring-timeout"),
+        rule_for_events("ring-timeout"),
     ),
     DoctorRule(
         "log.ring-recovered",
@@ -170,7 +170,7 @@ RULES = (
         "work was lost, but the GPU was not reset",
         _SEND,
         BOTH,
-        logged("ring-recovered"),
+        rule_for_events("ring-recovered"),
     ),
     DoctorRule(
         "log.interrupts",
@@ -188,7 +188,7 @@ RULES = (
         "one of its blocks failed to restart: the GPU is unusable until a reboot",
         "reboot; if it happened after idle time or suspend: amdgpu.runpm=0, and no suspend while the GPU works",
         BOTH,
-        logged("resume-failed"),
+        rule_for_events("resume-failed"),
     ),
     DoctorRule(
         "log.reset-failed",
@@ -197,7 +197,7 @@ RULES = (
         "it is unusable until a reboot",
         "power-cycle the machine; the cause precedes this message in the log",
         BOTH,
-        logged("reset-failed"),
+        rule_for_events("reset-failed"),
     ),
     DoctorRule(
         "log.reset",
@@ -215,7 +215,7 @@ RULES = (
         "the GPU has no free queue, or the scheduler rejected it",
         "end other programs that use the GPU",
         (T1,),
-        logged("queue-create"),
+        rule_for_events("queue-create"),
     ),
     DoctorRule(
         "log.gpu-memory",
@@ -224,7 +224,7 @@ RULES = (
         "an allocation failed, or VRAM was evicted to system memory, which is slow",
         "use a smaller model or context; end other programs that use the GPU; ttm.pages_limit for system memory",
         BOTH,
-        logged("gpu-memory"),
+        rule_for_events("gpu-memory"),
     ),
     DoctorRule(
         "log.oops",
@@ -233,7 +233,7 @@ RULES = (
         "the driver's state is unreliable until the next reboot",
         f"boot again; report the lines. {_SEND}",
         BOTH,
-        logged("oops"),
+        rule_for_events("oops"),
     ),
     DoctorRule(
         "log.unrecognised",
@@ -260,7 +260,7 @@ RULES = (
         "the picture stands or flickers; compute work goes on",
         "update kernel and linux-firmware; another cable, port or refresh rate; work over ssh before --hazard 2",
         BOTH,
-        logged("display"),
+        rule_for_events("display"),
     ),
     DoctorRule(
         "log.task-blocked",
@@ -269,6 +269,6 @@ RULES = (
         "the kernel reports it after two minutes: the GPU or its driver stopped without another message",
         f"zinc-rt doctor --hung, before a reboot. {_SEND}",
         BOTH,
-        logged("task-blocked"),
+        rule_for_events("task-blocked"),
     ),
 )

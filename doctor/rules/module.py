@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.read_machine import version
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, logged
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, rule_for_events
 
 
 def _blacklisted(machine: InspectedMachine) -> Iterator[Seen]:
@@ -20,11 +20,11 @@ def _blacklisted(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
-    yield from logged("module-rejected")(machine)
+    yield from rule_for_events("module-rejected")(machine)
     output = machine.log is not None and machine.log.named("module-rejected")
     dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
     secured = machine.host.secure_boot or machine.host.lockdown in ("integrity", "confidentiality")
-    unbound = machine.gpus and all(gpu.driver == "" for gpu in machine.wanted)
+    unbound = machine.gpus and all(gpu.driver == "" for gpu in machine.is_relevant)
     if (
         secured
         and dkms
@@ -75,7 +75,7 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
     packages = machine.packages or {}
     if now is None or machine.module.dkms or any("dkms" in name and "amdgpu" in name for name in packages):
         return
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
             text = ".".join(map(str, gpu.chip.linux))
             yield Seen(
@@ -138,7 +138,7 @@ RULES = (
         "with nomodeset amdgpu does not initialise, including its compute part",
         "remove nomodeset (or amdgpu.modeset=0) from the kernel command line",
         BOTH,
-        logged("modeset-off"),
+        rule_for_events("modeset-off"),
     ),
     DoctorRule(
         "module.rejected",
@@ -162,7 +162,7 @@ RULES = (
             "kernel installed"
         ),
         BOTH,
-        logged("module-mismatch"),
+        rule_for_events("module-mismatch"),
     ),
     DoctorRule(
         "module.not-loaded",

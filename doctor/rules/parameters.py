@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zinc_rt.doctor.finding import Severity
 from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.reading import integer
-from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, logged
+from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, rule_for_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _options(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
     """User queues, which t2 needs, have to be asked for; only a note, for t1 needs none of it."""
-    if not any(gpu.driver == "amdgpu" for gpu in machine.wanted) or not machine.module.parameters:
+    if not any(gpu.driver == "amdgpu" for gpu in machine.is_relevant) or not machine.module.parameters:
         return
     result = value(machine, "user_queue")
     if result is None:
@@ -150,7 +150,7 @@ def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _unknown(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in logged("parameter-unknown", "parameter-invalid")(machine):
+    for seen in rule_for_events("parameter-unknown", "parameter-invalid")(machine):
         named = re.search(r"unknown parameter '([^']+)'", " ".join(seen.evidence))
         title = f"amdgpu has no parameter {named[1]}: it was ignored" if named else ""
         yield Seen(title, seen.evidence, at=seen.at)

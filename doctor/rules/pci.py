@@ -8,7 +8,16 @@ from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine, Link
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, concerns_ours, each_gpu, from_events, logged
+from zinc_rt.doctor.rule import (
+    BOTH,
+    T1,
+    DoctorRule,
+    Seen,
+    each_gpu,
+    from_events,
+    mentions_our_gpu,
+    rule_for_events,
+)
 from zinc_rt.doctor.rules.parameters import value as parameter
 
 NARROW = 4  # lanes: below half of what boards give when two slots share them
@@ -29,7 +38,7 @@ def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     narrowest = min(links, key=lambda link: link.width or 0, default=None)
     if narrowest is None or narrowest.width is None or narrowest.width >= 16 or narrowest.width >= widest:
         return None
-    ends = _ends(gpu, narrowest)
+    ends = _link_ends(gpu, narrowest)
     able = min((end.width_most or 0 for end in ends), default=0) if len(ends) == 2 else 0
     # two cards may share the lanes of one slot, whatever its port states
     trained = able > narrowest.width and (narrowest.width < 8 or len(_peers(machine)) < 2)
@@ -49,7 +58,7 @@ def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     )
 
 
-def _ends(gpu: InspectedGpu, link: Link) -> tuple[Link, ...]:
+def _link_ends(gpu: InspectedGpu, link: Link) -> tuple[Link, ...]:
     """The two ends of a link on the path: a function and the port above it. Every other pair is one card."""
     offset = next(
         (index for index, item in enumerate(gpu.links) if item.address == link.address and item.address), None
@@ -128,7 +137,7 @@ def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if not maximum and search and len(machine.gpus) == 1:
         visible, maximum = int(search[2]) << 20, int(search[1]) << 20
         evidence = ("kernel.log: BAR", "kernel.log: VRAM")
-    if not maximum and visible and gpu.wanted and gpu.chip:
+    if not maximum and visible and gpu.is_relevant and gpu.chip:
         maximum, evidence = SMALLEST_VRAM, ("lspci.txt: Region 0", f"the smallest VRAM of {gpu.chip.name}")
     if not visible or not maximum or visible >= maximum * 0.9:
         return None
@@ -181,7 +190,7 @@ def _zero_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 def _atomics(machine: InspectedMachine) -> Iterator[Seen]:
     """Healthy machines say "not supported" as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
-        refused = "rejects" in event.text.lower() and concerns_ours(event.text, machine)
+        refused = "rejects" in event.text.lower() and mentions_our_gpu(event.text, machine)
         old = re.search(r"rejects atomics (\d+)<(\d+)", event.text)
         if not refused:
             continue
@@ -198,7 +207,7 @@ def _atomics(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _peers(machine: InspectedMachine) -> list[InspectedGpu]:
-    return [gpu for gpu in machine.wanted if not gpu.integrated]
+    return [gpu for gpu in machine.is_relevant if not gpu.integrated]
 
 
 def _acs(machine: InspectedMachine) -> Iterator[Seen]:
@@ -311,7 +320,7 @@ RULES = (
         "the CPU can access only part of VRAM",
         "BIOS: enable Above 4G Decoding and Resizable BAR",
         BOTH,
-        logged("bar-resize"),
+        rule_for_events("bar-resize"),
     ),
     DoctorRule(
         "pci.acs",

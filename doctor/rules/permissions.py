@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import DeviceNode, InspectedMachine
-from zinc_rt.doctor.read_machine import refused
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, logged
+from zinc_rt.doctor.read_machine import is_denied
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, rule_for_events
 
 # systemd's default gives everybody the render nodes and /dev/kfd (meson: group-render-mode 0666); Debian and what
 # comes from it build with 0660. What is not in the list may do either.
@@ -20,7 +20,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
     if not machine.gpus:
         return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
-    denied = [node for node in _node_paths(machine) if refused(machine.capture, node.strip("/"))]
+    denied = [node for node in _node_paths(machine) if is_denied(machine.capture, node.strip("/"))]
     if denied and any("not permitted" in machine.capture.unreadable.get(item.strip("/"), "") for item in denied):
         return  # a device cgroup: _denied_by_policy
     if denied:
@@ -30,7 +30,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
     if user is None or user.uid == 0 or "0" in user.groups:
         return
     if machine.nodes:
-        closed = [node for node in machine.nodes if _closed(node, user.groups, user.uid)]
+        closed = [node for node in machine.nodes if _is_inaccessible(node, user.groups, user.uid)]
         for node in closed[:1]:
             paths = [item.path for item in closed]
             title = f"this user is not in {_group_name(node)}, the group of {', '.join(paths)}"
@@ -60,7 +60,7 @@ def _opened_by_udev(machine: InspectedMachine) -> bool:
     return any(re.search(r"^[^#\n]*kfd.*MODE:?=\"?0?(?:666|777)", text, re.M) for text in rules)
 
 
-def _closed(node: DeviceNode, groups: frozenset[str], uid: int | None) -> bool:
+def _is_inaccessible(node: DeviceNode, groups: frozenset[str], uid: int | None) -> bool:
     """Return whether mode, owner and group deny this user a node that a tier opens. An ACL may allow it."""
     if not (node.path.endswith("/kfd") or "/renderD" in node.path) or node.acl:
         return False
@@ -82,7 +82,7 @@ def _join(group: str) -> str:
 
 
 def _node_paths(machine: InspectedMachine) -> list[str]:
-    return ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.wanted if gpu.render)]
+    return ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.is_relevant if gpu.render)]
 
 
 def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
             ("dev.txt: /dev/kfd, and nothing in /dev/dri",),
         )
         return
-    if not any(gpu.driver == "amdgpu" for gpu in machine.wanted):
+    if not any(gpu.driver == "amdgpu" for gpu in machine.is_relevant):
         return
     if machine.nodes is None:
         unreadable = machine.capture.unreadable
@@ -127,7 +127,7 @@ def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in logged("policy-denied")(machine):
+    for seen in rule_for_events("policy-denied")(machine):
         text = " ".join(seen.evidence)
         kind = "AppArmor" if "apparmor" in text else "SELinux"
         program = re.search(r"comm=\"([^\"]+)\"", text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, rule_for_events
 
 LOW_CAP = 0.6  # of the power limit the card came with
 FAN_STANDS = 100  # RPM
@@ -102,7 +102,7 @@ def _sleeps_unused(machine: InspectedMachine) -> Iterator[Seen]:
     """Only a note: on a headless card it is where several threads of failures to resume begin."""
     if "0" in (machine.linux.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
         return
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":
             yield Seen(
                 f"{gpu.title} may be powered down while idle: runtime power management is on", about=gpu.address
@@ -116,7 +116,7 @@ def _link_saving(machine: InspectedMachine) -> Iterator[Seen]:
 
 def _suspend_refused(machine: InspectedMachine) -> Iterator[Seen]:
     """Report a suspend that amdgpu refused. -12 is ENOMEM: VRAM is saved in system memory first."""
-    for seen in logged("suspend-refused")(machine):
+    for seen in rule_for_events("suspend-refused")(machine):
         if any(re.search(r"(?:returns|code|error) -12\b", line) for line in seen.evidence):
             yield replace(
                 seen,
@@ -144,7 +144,7 @@ RULES = (
         "it was powered down while idle and does not respond: every later message is a consequence",
         "boot with amdgpu.runpm=0, and pcie_port_pm=off if bridges are suspended too; update the BIOS",
         BOTH,
-        logged("d3cold"),
+        rule_for_events("d3cold"),
     ),
     DoctorRule(
         "power.stuck-asleep",
@@ -171,7 +171,7 @@ RULES = (
         "it throttles, then shuts down: a hang under load may be caused by heat",
         "check fans, dust and the airflow of the case; run `sensors` under load",
         BOTH,
-        logged("thermal"),
+        rule_for_events("thermal"),
     ),
     DoctorRule(
         "power.hot",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, concerns_ours, each_gpu, logged
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, each_gpu, mentions_our_gpu, rule_for_events
 
 SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, but says nothing about hardware"
 
@@ -67,8 +67,8 @@ def _not_in_kfd(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _refused(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in logged("kfd")(machine):
-        ours = any(concerns_ours(line, machine) for line in seen.evidence)
+    for seen in rule_for_events("kfd")(machine):
+        ours = any(mentions_our_gpu(line, machine) for line in seen.evidence)
         yield seen if ours else replace(seen, severity="note")
 
 
@@ -77,12 +77,12 @@ def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
     next to KFD's lines, and has none of those."""
     if machine.kfd is not None or machine.host.container:
         return
-    if not any(gpu.driver == "amdgpu" or machine.start_logged(gpu) for gpu in machine.wanted):
+    if not any(gpu.driver == "amdgpu" or machine.start_logged(gpu) for gpu in machine.is_relevant):
         return
     nodes = {node.path for node in machine.nodes or ()}
     log = machine.log
     silent = log is not None and log.search("uses VM inv eng") and not log.search("kfd|CRAT table|Topology: Add")
-    silent = silent and all(machine.start_logged(gpu) for gpu in machine.wanted)
+    silent = silent and all(machine.start_logged(gpu) for gpu in machine.is_relevant)
     if machine.nodes is not None and "/dev/kfd" not in nodes:
         evidence = ["dev.txt: no /dev/kfd", "sys/class/kfd: not there"]
     elif silent and machine.nodes is None:
@@ -99,9 +99,9 @@ def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _unsupported(machine: InspectedMachine) -> Iterator[Seen]:
-    alone = not any(gpu.wanted for gpu in machine.gpus)
+    alone = not any(gpu.is_relevant for gpu in machine.gpus)
     for gpu in machine.gpus:
-        if not gpu.wanted:
+        if not gpu.is_relevant:
             yield Seen(
                 f"{gpu.title}: this version generates packets for gfx11 and gfx12 only",
                 about=gpu.address,
@@ -188,7 +188,7 @@ RULES = (
         "remove amdgpu.sched_policy and amdgpu.max_num_of_queues_per_device from the command line and "
         "/etc/modprobe.d, and reboot",
         (T1,),
-        logged("kfd-parameter"),
+        rule_for_events("kfd-parameter"),
     ),
     DoctorRule(
         "kfd.cwsr-size",
@@ -198,7 +198,7 @@ RULES = (
         "use a runtime (ROCr, tinygrad) of the age of this kernel, or a kernel of the age of the runtime; not "
         "amdgpu.cwsr_enable=0, which does not change the size",
         (T1,),
-        logged("cwsr-size"),
+        rule_for_events("cwsr-size"),
     ),
     DoctorRule(
         "kfd.refused",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, rule_for_events
 
 
 def _uncorrectable(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -38,7 +38,7 @@ RULES = (
         _WHY,
         _NEXT,
         BOTH,
-        logged("ras-fatal"),
+        rule_for_events("ras-fatal"),
     ),
     DoctorRule(
         "ras.counted",
@@ -56,7 +56,7 @@ RULES = (
         "ECC repaired them; an increasing number indicates more errors",
         "note the number, run zinc-rt mem-test, look again",
         BOTH,
-        logged("ras-corrected"),
+        rule_for_events("ras-corrected"),
     ),
     DoctorRule(
         "ras.corrected-count",

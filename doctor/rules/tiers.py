@@ -11,7 +11,7 @@ from zinc_rt.doctor.rule import T1, DoctorRule, Seen
 
 def _refused(machine: InspectedMachine) -> Iterator[Seen]:
     """Only t1: whether t2 is offered is a setting, and has notes of its own."""
-    for gpu in machine.wanted:
+    for gpu in machine.is_relevant:
         answer = gpu.answers.get(T1)
         if answer and not answer[0]:
             yield Seen(f"t1 refuses {gpu.title}: {answer[1]}", (f"ioctl.json: {answer[1]}",), gpu.address)

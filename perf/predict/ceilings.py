@@ -57,7 +57,7 @@ class Alike:
         return sum(one.cost.lost for one in self.each)
 
 
-def by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
+def group_by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
     """Group identical dispatches, also by opcode, sorted by lost time."""
     groups: dict[tuple[object, ...], list[Ceiling]] = {}
     for item in ceilings:

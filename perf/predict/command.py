@@ -279,7 +279,7 @@ def _show(
     maximum: int,
 ) -> None:
     from zinc_rt.cli.report import Result
-    from zinc_rt.perf.predict.ceilings import by_time_lost, ceiling_of
+    from zinc_rt.perf.predict.ceilings import ceiling_of, group_by_time_lost
     from zinc_rt.perf.predict.devices import CASES
     from zinc_rt.perf.predict.roofline import worth
     from zinc_rt.perf.predict.tables import lost_measure, lost_table
@@ -306,7 +306,7 @@ def _show(
             f"  {change.milestone}  {change.before:.1f} -> {change.after:.1f} tok/s: {change.change}", out=out
         )
     ceilings = [ceiling_of(item, device, known.case("likely")) for item in work.each]
-    groups = by_time_lost(ceilings)
+    groups = group_by_time_lost(ceilings)
     if maximum:
         named = groups[:maximum]
         lost, whole = sum(group.lost for group in named), sum(group.lost for group in groups)

@@ -83,7 +83,7 @@ def about(section: str) -> str:
     return ""
 
 
-def in_words(text: str) -> str:
+def expand_terms(text: str) -> str:
     """Expand references: "§25 M1" -> "design section 25 (milestones) M1", "E 37" -> "errata 37 (user queues are
     ...)"."""
 

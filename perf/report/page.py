@@ -19,7 +19,7 @@ from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.history.chain import History
 from zinc_rt.perf.history.charts import svg
 from zinc_rt.perf.history.trends import series_of
-from zinc_rt.perf.report.glossary import TERMS, in_words, source_in_words
+from zinc_rt.perf.report.glossary import TERMS, expand_terms, source_in_words
 from zinc_rt.perf.report.links import PageLinks
 
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
@@ -134,7 +134,7 @@ def _gates(sources: PageSources) -> list[dict[str, Any]]:
                 "id": name,
                 "title": milestone.title,
                 "scope": milestone.scope,
-                "notes": [in_words(note) for note in milestone.notes],
+                "notes": [expand_terms(note) for note in milestone.notes],
                 "verdict": verdict,
                 "counts": ", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
                 "rows": [_criterion(result) for result in results],

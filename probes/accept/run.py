@@ -21,7 +21,7 @@ from zinc_rt.host.devices import board
 from zinc_rt.probes.accept.board import BoardReading, check_board, read_board, read_link
 from zinc_rt.probes.accept.sensors import SensorReader, SensorSample, judge
 from zinc_rt.probes.accept.work import SIMULATED_VRAM_BYTES, AcceptWork, Defect
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.combinations import facts_of
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
@@ -92,9 +92,9 @@ def accept(
         result = seconds - left
         say(f"work for {length:.0f} s, {result:.0f} of {seconds:.0f} s done")
         with nullcontext() if spec.simulated else locks.hold_gpu(lock):
-            part = _segment_apart(spec, tier, length, round(result))
+            part = _run_segment(spec, tier, length, round(result))
         resets = segment.samples[-1].resets or 0 if segment.samples else 0
-        segment.samples += [_later(item, result, resets) for item in part.samples]
+        segment.samples += [_offset_sample(item, result, resets) for item in part.samples]
         segment.defects += part.defects
         segment.rounds += part.rounds
         segment.bytes_checked += part.bytes_checked
@@ -115,7 +115,7 @@ def accept(
 
 
 def _read(spec: DeviceSpec, tier: str) -> tuple[BoardReading | None, str]:
-    ended = run_apart(partial(_read_here, spec, tier), 60.0)
+    ended = run_in_child(partial(_read_here, spec, tier), 60.0)
     if ended.how == "returned" and isinstance(ended.value, BoardReading):
         return ended.value, ""
     lines = ended.text.strip().splitlines()
@@ -133,8 +133,8 @@ def folder_of(context: ProbeContext) -> str:
     return f"/sys/class/drm/{Path(context.render_path).name}/device"
 
 
-def _segment_apart(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentResult:
-    ended = run_apart(partial(segment, spec, tier, seconds, seed), seconds + GRACE_SECONDS)
+def _run_segment(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentResult:
+    ended = run_in_child(partial(segment, spec, tier, seconds, seed), seconds + GRACE_SECONDS)
     if ended.how == "returned" and isinstance(ended.value, SegmentResult):
         return ended.value
     lines = ended.text.strip().splitlines()
@@ -157,7 +157,7 @@ def segment(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentRe
         result.vram_bytes = work.allocate()
         evictions = context.render.evictions()
         try:
-            while not _ended(result) and (work.rounds < LEAST_ROUNDS or time.monotonic() - started < seconds):
+            while not _has_ended(result) and (work.rounds < LEAST_ROUNDS or time.monotonic() - started < seconds):
                 for _, defect in work.round():
                     if defect is not None:
                         result.defects.append(defect)
@@ -167,19 +167,19 @@ def segment(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentRe
                     next_sample = elapsed + every
         finally:
             result.rounds, result.bytes_checked = work.rounds, work.bytes_checked
-            if not _ended(result):
+            if not _has_ended(result):
                 result.evictions = context.render.evictions() - evictions
                 work.free()
     return result
 
 
-def _later(sample: SensorSample, seconds: float, resets: int) -> SensorSample:
+def _offset_sample(sample: SensorSample, seconds: float, resets: int) -> SensorSample:
     """Return a segment's sample as one of the whole run, in which earlier segments had `resets`."""
     count = None if sample.resets is None else sample.resets + resets
     return replace(sample, seconds=sample.seconds + seconds, resets=count)
 
 
-def _ended(result: SegmentResult) -> bool:
+def _has_ended(result: SegmentResult) -> bool:
     return any(defect.test == "hang" for defect in result.defects)
 
 

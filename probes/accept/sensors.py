@@ -110,18 +110,18 @@ def judge(
     ]
 
 
-def _known(values: Sequence[float | None]) -> list[float]:
+def _without_missing(values: Sequence[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
 def _temperature(values: Sequence[float | None], row: DeviceRow | None) -> Result:
-    known = _known(values)
+    known = _without_missing(values)
     if not known or row is None or not row.junction_c:
         return Result(
             "temperature", "accept", "skip", reason="no sensor of the hot spot, or no limit in the board's row"
         )
     measure = {"max_c": max(known), "median_c": statistics.median(known)}
-    if _in_a_row([value >= row.junction_c for value in known]):
+    if _are_consecutive([value >= row.junction_c for value in known]):
         return Result(
             "temperature", "accept", "fail", reason=f"the hot spot stays at its limit of {row.junction_c:g} °C",
             cause="too little air, a fan that does not turn, or the cooler's contact", measure=measure,
@@ -131,7 +131,7 @@ def _temperature(values: Sequence[float | None], row: DeviceRow | None) -> Resul
 
 
 def _clock(values: Sequence[float | None], row: DeviceRow | None) -> Result:
-    known = _known(values)
+    known = _without_missing(values)
     if not known or row is None:
         return Result("clock-under-load", "accept", "skip", reason="no clock in hwmon, or the board has no row")
     median = statistics.median(known)
@@ -147,11 +147,11 @@ def _clock(values: Sequence[float | None], row: DeviceRow | None) -> Result:
 
 
 def _link_speed(values: Sequence[float | None], link_max: tuple[float, int] | None) -> Result:
-    known = _known(values)
+    known = _without_missing(values)
     if not known or link_max is None:
         return Result("link-under-load", "accept", "skip", reason="sysfs does not say the link's speed")
     usual = max(known)
-    if _in_a_row([value < usual for value in known]) or usual < link_max[0] / 2:
+    if _are_consecutive([value < usual for value in known]) or usual < link_max[0] / 2:
         low = min(known)
         return Result(
             "link-under-load", "accept", "fail", reason=f"{low:g} GT/s under load, the board can {link_max[0]:g}",
@@ -171,7 +171,7 @@ def _counter(name: str, values: Sequence[int | None], allowed: int, what: str, a
     return Result(name, "accept", "pass", reason=f"{rise} {what}", measure=measure, limit=limit)
 
 
-def _in_a_row(conditions: Sequence[bool]) -> bool:
+def _are_consecutive(conditions: Sequence[bool]) -> bool:
     run = 0
     for condition in conditions:
         run = run + 1 if condition else 0

@@ -11,7 +11,7 @@ from zinc_rt.probes.groups.cp_data import expect
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT
-from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, said, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, message_contains, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FLAG = FREE_AT
@@ -67,7 +67,7 @@ def waits(c: ProbeContext) -> Outcome:
     passes_when="one, two and a chained buffer: every mark in order",
 )
 @fails(
-    said("page fault"),
+    message_contains("page fault"),
     "the buffer is not mapped (or not executable) in the address space it ran in; on T2 bit 30 is missing",
     "on T2 see P51; otherwise the report has the fault's address and its allocation",
 )

@@ -9,7 +9,18 @@ from zinc_rt.pm4.packets import Nop
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32, POISON64
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, gone, passed, said, symptom
+from zinc_rt.probes.outcome import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    Signature,
+    check,
+    is_device_lost,
+    message_contains,
+    passed,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 NOPS = 16
@@ -27,12 +38,12 @@ NOT_FETCHED = Signature(
     "compare with P17 and `dmesg | grep -iE 'evict|mes'`; on T2 the doorbell's index counts 8 bytes (P48)",
 )
 GONE = Signature(
-    gone,
+    is_device_lost,
     "the device disappeared when the doorbell was rung: it is gone from the bus, or its process ended",
     "`dmesg | grep -iE 'amdgpu|pcie'`; reseat or power-cycle the card, then run P01 again",
 )
 FAULTED = Signature(
-    said("page fault"),
+    message_contains("page fault"),
     "the GPU accessed an address that is not mapped",
     "the report has the fault's address and its allocation; P42 tests deliberate faults",
 )
@@ -83,7 +94,7 @@ def sized_nops(c: ProbeContext) -> Outcome:
 )
 @fails_like(GONE, NOT_FETCHED)
 @fails(
-    said("page fault"),
+    message_contains("page fault"),
     "RELEASE_MEM faulted: the queue has no EOP buffer, or the fence's address is not mapped",
     (
         "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is created; the fault's "

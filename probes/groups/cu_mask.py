@@ -55,15 +55,17 @@ def cu_mask(c: ProbeContext) -> Outcome:
     def mask(bits: int) -> tuple[int, ...]:
         return tuple(bits >> 32 * index & 0xFFFFFFFF for index in range(words))
 
-    def ask(queue_id: int, bits: int) -> None:
+    def expect_mask(queue_id: int, bits: int) -> None:
         array = HostArray(b"".join(word.to_bytes(4, "little") for word in mask(bits)))
         request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=array.address)
         c.process.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
 
-    split = errno_of(lambda: ask(queue.queue_id, 0b01))
+    split = errno_of(lambda: expect_mask(queue.queue_id, 0b01))
     check(split == errno.EINVAL, "split-accepted", f"half a pair of compute units as a mask: {errno_name(split)}")
     every = (1 << c.node.compute_units) - 1
-    refusals = check_refusals([Refusal("a mask for an unknown queue", lambda: ask(4242, every), (errno.EFAULT,))])
+    refusals = check_refusals(
+        [Refusal("a mask for an unknown queue", lambda: expect_mask(4242, every), (errno.EFAULT,))]
+    )
     program = bench.load("hw_id")
     used = {}
     for name, bits in (("all", every), ("one", ONE_PAIR), ("other", OTHER_PAIR), ("four", FOUR_PAIRS)):

@@ -11,7 +11,18 @@ from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer
 from zinc_rt.probes.kit.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, gone, passed, said, symptom
+from zinc_rt.probes.outcome import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    Signature,
+    check,
+    is_device_lost,
+    message_contains,
+    passed,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 VALUE = 0x1234_5678
@@ -31,7 +42,7 @@ _CACHES = Signature(
     "the fence must write back GL2 (GL2_WB, P41); USER_DATA and USER_SGPR must agree (P34)",
 )
 _GONE = Signature(
-    gone,
+    is_device_lost,
     "the device disappeared when waves started: a crash of the card, or of a simulated device's process",
     "`dmesg | grep -iE 'amdgpu|pcie'`; a simulated device leaves a crash record: send it with --bundle",
 )
@@ -42,7 +53,7 @@ SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
 @proves("waves start and end", passes_when="a fence after a kernel of one instruction, in wave32 and wave64")
 @fails_like(_GONE)
 @fails(
-    said("page fault"),
+    message_contains("page fault"),
     (
         "the code's address is wrong: PGM_LO and PGM_HI contain it shifted right by 8, and its memory "
         "must be executable"
@@ -71,7 +82,7 @@ def empty(c: ProbeContext) -> Outcome:
 )
 @fails_like(_GONE)
 @fails(
-    said("page fault"),
+    message_contains("page fault"),
     "the pointer's halves are swapped, or it was read before the scalar load was waited for",
     "compare the fault's address with the argument's in the report",
 )
@@ -88,11 +99,11 @@ def empty(c: ProbeContext) -> Outcome:
 @on_gfx12
 def store(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
-    got = struct.unpack("<2I", stored(bench))
+    got = struct.unpack("<2I", run_store(bench))
     return passed(stored=hex(got[0]))
 
 
-def stored(bench: ShaderBench) -> bytes:
+def run_store(bench: ShaderBench) -> bytes:
     out = result(bench, 64)
     bench.run(bench.load("store", VALUE=VALUE), [out])
     got = dwords(out, 2)

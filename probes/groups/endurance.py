@@ -13,7 +13,7 @@ from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.kit.context import ProbeContext, until
 from zinc_rt.probes.kit.mapped_buffer import first_difference, pattern
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, said, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, message_contains, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FENCES = 10_000
@@ -45,7 +45,7 @@ MIXED_BYTES = 4096
 )
 @fails(symptom("leak"), "a resource is not released", "please report it, with the --bundle folder")
 @fails(
-    said("after resume"),
+    message_contains("after resume"),
     "the queue did not survive the suspend (T2 does not guarantee it)",
     "reopen the device after resume",
 )

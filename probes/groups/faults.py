@@ -21,9 +21,24 @@ from zinc_rt.probes.kit.cases import Case, in_processes
 from zinc_rt.probes.kit.context import ProbeContext, until
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.kit.recovery import DESTROY_SECONDS, RESET_SECONDS, back, destroyed, preempted
+from zinc_rt.probes.kit.recovery import (
+    DESTROY_SECONDS,
+    RESET_SECONDS,
+    check_destroy,
+    check_preemption,
+    check_recovery,
+)
 from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, no_kernels
-from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, gone, skipped, symptom
+from zinc_rt.probes.outcome import (
+    T1,
+    Outcome,
+    Signature,
+    check,
+    failed_call,
+    is_device_lost,
+    skipped,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FAULT_SECONDS = 5.0
@@ -111,7 +126,7 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
         queue.close()
     except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
         measure["destroy"] = errno_name(error.errno)
-        back(c)
+        check_recovery(c)
     return measure
 
 
@@ -155,7 +170,7 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
         evidence=evidence,
     )
     check(not came, "accepted", "the wave ended as if no error had occurred", evidence=evidence)
-    return {"rptr": evidence.rptr, **preempted(c, queue, "a queue with a dead wave")}
+    return {"rptr": evidence.rptr, **check_preemption(c, queue, "a queue with a dead wave")}
 
 
 @probe("P44", "bad packet", (T1,), hazard=2, needs=("P20", "P13"), seconds=120.0)
@@ -167,7 +182,7 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
     ),
 )
 @fails_like(_RESET_LATE)
-@fails(gone, "the GPU was lost in the reset", _RESET_LATE.advice)
+@fails(is_device_lost, "the GPU was lost in the reset", _RESET_LATE.advice)
 @fails(
     symptom("accepted"),
     "this chip implements the packet",
@@ -202,7 +217,7 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
         "the illegal packet did not stop the queue: the following fence arrived",
         evidence=evidence,
     )
-    return {"rptr": evidence.rptr, **destroyed(c, queue)}
+    return {"rptr": evidence.rptr, **check_destroy(c, queue)}
 
 
 @probe("P45", "endless wait, endless shader", (T1,), hazard=2, needs=("P26",), seconds=120.0)
@@ -228,15 +243,15 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     "-k P41: host memory must be uncached for the GPU",
 )
 def endless_wait(c: ProbeContext) -> Outcome:
-    cases: dict[str, Case] = {"released": _released, "destroyed": _destroyed_while_waiting}
+    cases: dict[str, Case] = {"released": _release_wait, "destroyed": _destroyed_while_waiting}
     no_shaders = no_kernels(generation_apart(c))
     if not no_shaders:
-        cases |= {"spinning, released": _spinning_released, "spinning, destroyed": _destroyed_while_spinning}
+        cases |= {"spinning, released": _release_spin, "spinning, destroyed": _destroyed_while_spinning}
     outcome = in_processes(c, cases, HELD_SECONDS + RESET_SECONDS + 5)
     return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
-def _released(c: ProbeContext) -> dict[str, Any]:
+def _release_wait(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
     held = c.scaled(HELD_SECONDS)
     queue.memory.put32(FREE_AT, 0)
@@ -258,7 +273,7 @@ def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
     queue.memory.put32(FREE_AT, 0)
     queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
     time.sleep(0.1)
-    return preempted(c, queue, "a waiting queue")
+    return check_preemption(c, queue, "a waiting queue")
 
 
 def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
@@ -275,7 +290,7 @@ def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffe
     return fence, queue.memory
 
 
-def _spinning_released(c: ProbeContext) -> dict[str, Any]:
+def _release_spin(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
     fence, memory = spin(c, queue)
     held = c.scaled(HELD_SECONDS)
@@ -292,4 +307,4 @@ def _spinning_released(c: ProbeContext) -> dict[str, Any]:
 def _destroyed_while_spinning(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
     spin(c, queue)
-    return preempted(c, queue, "a spinning queue")
+    return check_preemption(c, queue, "a spinning queue")

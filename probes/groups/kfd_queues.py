@@ -14,7 +14,16 @@ from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.queue_rules import refusals_explained
 from zinc_rt.probes.kit.refusals import Refusal, check_refusals, errno_of
-from zinc_rt.probes.outcome import T1, Outcome, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.outcome import (
+    T1,
+    Outcome,
+    Signature,
+    check,
+    failed_call,
+    message_contains,
+    passed,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 ROUNDS = 10
@@ -77,7 +86,7 @@ class KfdQueueBuffers:
     passes_when=f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
 )
 @fails(
-    said("the context save area:", "queue-rule"),
+    message_contains("the context save area:", "queue-rule"),
     (
         "this kernel's context save area differs from the size it reports (gfx1151, ROCm issue 5151), or "
         "an old kernel has another table of VGPR sizes"
@@ -181,7 +190,9 @@ def negatives(c: ProbeContext) -> Outcome:
     passes_when="8192 bytes can be mapped, twice; 4096 and 16384 are rejected",
 )
 @fails_like(DOORBELL_REFUSED)
-@fails(said("mmap of"), "the kernel maps other sizes", "nothing depends on it; please report the kernel")
+@fails(
+    message_contains("mmap of"), "the kernel maps other sizes", "nothing depends on it; please report the kernel"
+)
 def doorbells(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     queue = parts.create()

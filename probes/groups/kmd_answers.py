@@ -17,7 +17,18 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
 from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, failed_call, gone, passed, skipped, symptom
+from zinc_rt.probes.outcome import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    check,
+    failed_call,
+    is_device_lost,
+    passed,
+    skipped,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, probe, proves
 
 AMDGPU_NEEDED = (3, 64)  # user queues' INFO queries, Linux 6.16
@@ -133,7 +144,7 @@ def unavailable(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Out
     "the GPU's address space binds to this process, once",
     passes_when="same fd again succeeds, a second fd EBUSY, an unknown GPU EINVAL",
 )
-@fails(gone, "the GPU is gone: it does not respond to its driver", "see P08; otherwise reboot")
+@fails(is_device_lost, "the GPU is gone: it does not respond to its driver", "see P08; otherwise reboot")
 @fails(failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this")
 @fails(
     failed_call("ACQUIRE_VM", errno.EINVAL),
@@ -180,7 +191,7 @@ def _name(number: int) -> str:
     passes_when="windows do not overlap, clocks rise, the counter runs near 100 MHz, memory is available",
 )
 @fails(
-    gone,
+    is_device_lost,
     "the GPU is gone: it disappeared from the bus, or was lost in a reset",
     "`dmesg | grep -i amdgpu`; reseat or power-cycle it; /sys/bus/pci/rescan finds it again",
 )

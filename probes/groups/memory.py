@@ -17,7 +17,18 @@ from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.gpu_access import GpuAccess
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
 from zinc_rt.probes.kit.refusals import Refusal, check_refusals
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, failed_call, gone, passed, symptom
+from zinc_rt.probes.outcome import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    Signature,
+    check,
+    failed_call,
+    is_device_lost,
+    passed,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 SIZE_BYTES = 256 << 10
@@ -46,7 +57,7 @@ def write_and_read(memory: MappedBuffer, name: str) -> None:
         raise Failed("wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
 
 
-def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
+def check_no_leaks(c: ProbeContext, before: dict[str, int]) -> None:
     after = c.transport.resources()
     check(after == before, "leak", f"held before {before}, afterwards {after}")
 
@@ -75,7 +86,7 @@ def gtt(c: ProbeContext) -> Outcome:
         memory = c.memory(size_bytes, f"gtt {size_bytes}")
         write_and_read(memory, f"{size_bytes} bytes")
         memory.free()
-    nothing_left(c, before)
+    check_no_leaks(c, before)
     return passed(largest_bytes=4 << 20)
 
 
@@ -138,7 +149,7 @@ def vram(c: ProbeContext) -> Outcome:
     )
     visible.free()
     c.side.settle()
-    nothing_left(c, before)
+    check_no_leaks(c, before)
     return passed(bytes=SIZE_BYTES, small_bar=str(c.node.small_bar))
 
 
@@ -147,7 +158,7 @@ def vram(c: ProbeContext) -> Outcome:
     "the kernel rejects invalid calls as documented",
     passes_when="the errno of each; a deviation is a variant of the kernel, reported but not a failure",
 )
-@fails(gone, "the GPU is gone", "see P08")
+@fails(is_device_lost, "the GPU is gone", "see P08")
 def negatives(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
@@ -255,7 +266,7 @@ def drm_memory(c: ProbeContext) -> Outcome:
     handle = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell domain")["handle"]
     gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "doorbell")
     cache_flags = _accepts(gpu, amdgpu.AMDGPU_GEM_CREATE_COHERENT | amdgpu.AMDGPU_GEM_CREATE_UNCACHED)
-    nothing_left(c, before)
+    check_no_leaks(c, before)
     return passed(*notes, placements=len(placements), doorbell="made", cache_flags=cache_flags)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.endings import outcome_of, run_in
 from zinc_rt.probes.groups.dispatch import (
     GRID,
@@ -15,10 +15,10 @@ from zinc_rt.probes.groups.dispatch import (
     ids_of,
     lanes_of,
     product,
-    stored,
+    run_store,
     user_data,
 )
-from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, spilled
+from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, run_spill
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import first_difference
 from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
@@ -84,7 +84,7 @@ def parity(c: ProbeContext) -> Outcome:
 
 
 def _run(c: ProbeContext, tier: str) -> Outcome:
-    return outcome_of(run_apart(partial(_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
+    return outcome_of(run_in_child(partial(_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
 
 
 def _in_tier(c: ProbeContext) -> Outcome:
@@ -98,10 +98,10 @@ def results(bench: ShaderBench) -> dict[str, Any]:
     expect_ids(ids, product(GRID), product(GROUP))
     room = scratch_for(bench.context, kernel("scratch"))
     return {
-        "store": stored(bench),
+        "store": run_store(bench),
         "user_data": user_data(bench),
         "ids": repr(sorted(ids.items())).encode(),
         **{f"lanes{wave}": lanes_of(bench, wave) for wave in (32, 64)},
         **{f"lds{size}": lds_of(bench, size) for size in LDS_SIZES},
-        "scratch": spilled(bench, room),
+        "scratch": run_spill(bench, room),
     }

@@ -95,11 +95,11 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
 def scratch(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     room = scratch_for(c, kernel("scratch"))
-    spilled(bench, room)
+    run_spill(bench, room)
     return passed(work_items=64 * SCRATCH_GROUPS, waves_of_an_engine=room.waves, wave_units=room.wave_units)
 
 
-def spilled(bench: ShaderBench, room: Scratch) -> bytes:
+def run_spill(bench: ShaderBench, room: Scratch) -> bytes:
     program = bench.load("scratch")
     items = program.threads * SCRATCH_GROUPS
     out = result(bench, 4 * items)
@@ -152,7 +152,7 @@ def registers(c: ProbeContext) -> Outcome:
     peaks = {}
     for count in VGPR_COUNTS:
         for threads, groups in ((32, 256), (1024, 16)) if waves_of_1024_fit(count) else ((32, 256),):
-            peak = filled(bench, count, threads, groups)
+            peak = run_fill(bench, count, threads, groups)
             maximum = waves_per_simd(count) * SIMDS_PER_CU * units
             check(
                 peak <= maximum,
@@ -161,7 +161,7 @@ def registers(c: ProbeContext) -> Outcome:
                 measure={"peak": peak, "most": maximum},
             )
             peaks[f"waves_{count}x{threads}"] = peak
-    limited = filled(bench, 8, 32, 256, limits=LIMIT_WAVES)
+    limited = run_fill(bench, 8, 32, 256, limits=LIMIT_WAVES)
     return passed(vgprs=", ".join(map(str, VGPR_COUNTS)), **peaks, waves_limited=limited)
 
 
@@ -170,7 +170,7 @@ def waves_of_1024_fit(vgprs: int) -> bool:
     return waves_per_simd(vgprs) >= 8
 
 
-def filled(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
+def run_fill(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
     """Return the maximum number of waves that were active at once."""
     waves, out = result(bench, 64, "waves"), result(bench, 4 * threads * groups)
     waves.put64(0, 0)

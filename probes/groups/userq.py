@@ -18,7 +18,16 @@ from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT
 from zinc_rt.probes.kit.refusals import Refusal, check_refusals
-from zinc_rt.probes.outcome import T2, Outcome, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.outcome import (
+    T2,
+    Outcome,
+    Signature,
+    check,
+    failed_call,
+    message_contains,
+    passed,
+    symptom,
+)
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 ROUNDS = 10
@@ -163,7 +172,7 @@ def negatives(c: ProbeContext) -> Outcome:
 )
 @fails_like(GONE)
 @fails(
-    said("page fault"),
+    message_contains("page fault"),
     "an address was not in the GPU's page tables yet (GEM_VA not awaited), or belongs to another VMID",
     "the timeline's point is waited for before a queue is made; the fault's address says what was missing",
 )
@@ -230,7 +239,7 @@ def kernel_fence(c: ProbeContext) -> Outcome:
     check(not early, "early", "the syncobj was signalled before the queue's work was done")
     queue.memory.put32(FREE_AT, 1)
     start = time.perf_counter()
-    arrived(queue.ring.idle, first, c)
+    check_arrival(queue.ring.idle, first, c)
     micros = (time.perf_counter() - start) * 1e6
     second = gpu.syncobj("second")
     gpu.signal(queue.kmd_queue, [second])
@@ -240,7 +249,7 @@ def kernel_fence(c: ProbeContext) -> Outcome:
     return passed(microseconds=round(micros, 1))
 
 
-def arrived(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
+def check_arrival(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
     """Check the queue's own fence first: without it the kernel's fence cannot be signalled."""
     assert callable(idle)
     idle(c.poll_seconds)

@@ -15,7 +15,7 @@ from zinc_rt.probes.kit.cases import Case, in_processes
 from zinc_rt.probes.kit.context import ProbeContext, until
 from zinc_rt.probes.kit.probe_queue import ProbeQueue
 from zinc_rt.probes.kit.shaders import generation_apart, no_kernels
-from zinc_rt.probes.outcome import T2, Outcome, check, gone, symptom
+from zinc_rt.probes.outcome import T2, Outcome, check, is_device_lost, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
 BAD_ADDRESS = 0xDEADBEE0  # IGT's
@@ -43,7 +43,7 @@ DETECTION_SECONDS = 15.0  # above amdgpu's compute time-out, after which its han
 )
 @fails(symptom("no-fault-record"), "the fault was not recorded", "please report the kernel")
 @fails(symptom("accepted"), "this chip implements the packet, or the address is mapped", "see the report")
-@fails(gone, "the GPU was lost in the reset", "reboot; use newer kernel and firmware")
+@fails(is_device_lost, "the GPU was lost in the reset", "reboot; use newer kernel and firmware")
 def hangs(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}
     no_shaders = no_kernels(generation_apart(c))
@@ -101,7 +101,7 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     result: dict[str, Any] = {"rptr": queue.evidence().rptr}
     if fault is not None:
         result["fault"] = hex(fault.va)
-    how = _how_it_ended(ended, c.scaled(DETECTION_SECONDS))
+    how = _fence_outcome(ended, c.scaled(DETECTION_SECONDS))
     if not how:
         c.leave_open()
         return result | {"hang_detection": "none: only a deadline of the program sees the hang"}
@@ -115,7 +115,7 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     return result
 
 
-def _how_it_ended(syncobj: Any, seconds: float) -> str:
+def _fence_outcome(syncobj: Any, seconds: float) -> str:
     """Return "ECANCELED" if the wait reports it. drm_syncobj_wait may also return normally; the fence then has the
     error.
     """

@@ -20,7 +20,7 @@ def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> 
     notes: list[str] = []
     log: list[str] = []
     for name, case in cases.items():
-        ended = c.apart(partial(_settled, case), seconds)
+        ended = c.run_in_child(partial(_run_case, case), seconds)
         if ended.how != "returned":
             words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
             last = ended.text.strip().splitlines()[-1]
@@ -34,5 +34,5 @@ def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> 
     return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
 
 
-def _settled(case: Case, c: ProbeContext) -> Outcome:
+def _run_case(case: Case, c: ProbeContext) -> Outcome:
     return run_in(c, lambda context: passed(**case(context)))

@@ -22,7 +22,7 @@ from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
-from zinc_rt.probes.child import ChildEnd, run_apart
+from zinc_rt.probes.child import ChildEnd, run_in_child
 from zinc_rt.probes.device import open_device
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
@@ -160,12 +160,12 @@ class ProbeContext:
             side=self.side,
             reporter=self.reporter,  # made with the first queue: it knows from then on what is new in the log
             poll_seconds=self.poll_seconds,
-            gone=self.gone,
+            gone=self.lost_reason,
         )
         self._stack.callback(queue.close)
         return queue
 
-    def gone(self) -> str:
+    def lost_reason(self) -> str:
         """Return the reply of the GPU's driver to a simple query if it does not respond; otherwise empty."""
         try:
             if self.tier == T2:
@@ -180,7 +180,7 @@ class ProbeContext:
         """Return the time to wait for a timeout of the driver: shorter if its timeouts are scaled."""
         return max(seconds * self.spec.time_scale, min(seconds, 1.0))
 
-    def apart(self, function: Callable[[ProbeContext], Any], timeout_seconds: float) -> ChildEnd:
+    def run_in_child(self, function: Callable[[ProbeContext], Any], timeout_seconds: float) -> ChildEnd:
         """Run `function` in a separate process with its own context, which it closes.
 
         This context must not have opened anything yet, because a driver does not survive the fork.
@@ -188,7 +188,7 @@ class ProbeContext:
         if "driver" in self.__dict__:
             raise ValueError("this process has already opened the device")
         context = ProbeContext(self.spec, self.tier, self.options)
-        ended = run_apart(lambda: (function(context), context.marks()), timeout_seconds)
+        ended = run_in_child(lambda: (function(context), context.marks()), timeout_seconds)
         if ended.how != "returned":
             return ended
         value, marks = ended.value

@@ -64,7 +64,7 @@ class GpuAccess:
         for start in range(0, len(packets), COPIES_AT_ONCE):
             self.queue.finish(packets[start : start + COPIES_AT_ONCE], "marks")
 
-    def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
+    def wrong_marks(self, marks: Mapping[int, int]) -> dict[int, int]:
         """Return the contents of those addresses that differ from the mark."""
         seen = self.gather([(va, 4) for va in marks])
         values = {va: int.from_bytes(item, "little") for va, item in zip(marks, seen, strict=True)}

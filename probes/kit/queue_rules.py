@@ -104,15 +104,15 @@ def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
 
     Empty if this module's request gets the same errno, because the request is then not the cause.
     """
-    reference, why_not = _accepted(c, call)
+    reference, why_not = _find_accepted(c, call)
     if reference is None:
         return why_not
     broken = []
     for rule in RULES:
         theirs = {name: refused[name] for name in rule.fields}
-        if not _refused(reference | theirs, call):
+        if not _expected_refusal(reference | theirs, call):
             continue
-        alone = [name for name in rule.fields if _refused(reference | {name: refused[name]}, call)]
+        alone = [name for name in rule.fields if _expected_refusal(reference | {name: refused[name]}, call)]
         names = [name for name in alone if not name.endswith("_address")] or alone or rule.fields
         seen = ", ".join(f"{name} {refused[name]:#x}" for name in names)
         taken = ", ".join(f"{reference[name]:#x}" for name in names)
@@ -125,14 +125,14 @@ def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
     )
 
 
-def packed(fields: Mapping[str, int]) -> StructBytes:
+def pack_fields(fields: Mapping[str, int]) -> StructBytes:
     """Encode the request with the layout of the header, independently of the runtime."""
     return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
-def _refused(fields: Mapping[str, int], call: Call) -> int:
+def _expected_refusal(fields: Mapping[str, int], call: Call) -> int:
     """Return the errno with which the kernel rejects this queue; 0 if it is created, and then destroyed again."""
-    request = packed(fields)
+    request = pack_fields(fields)
     try:
         call(kfd.IOC_CREATE_QUEUE, request)
     except DriverError as error:
@@ -144,7 +144,7 @@ def _refused(fields: Mapping[str, int], call: Call) -> int:
     return 0
 
 
-def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
+def _find_accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
     """Find a request that the kernel accepts, or return the rejected ones. Errnos other than EINVAL are not
     interpreted.
     """
@@ -169,7 +169,7 @@ def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
             "ctx_save_restore_size": sizes.save_bytes,
             "ctl_stack_size": sizes.control_stack_bytes,
         }
-        refusal = _refused(whole, call)
+        refusal = _expected_refusal(whole, call)
         if refusal not in (0, errno.EINVAL):
             return None, ""
         if not refusal:
@@ -177,7 +177,7 @@ def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
         area.free()
         tried.append(f"{sizes.control_stack_bytes:#x}")
     without = {"eop_buffer_address": 0, "eop_buffer_size": 0}
-    if not _refused(whole | without, call):
+    if not _expected_refusal(whole | without, call):
         return whole | without, ""
     stacks = ", ".join(tried)
     return None, f"no request is accepted, not even with every part replaced (control stacks of {stacks} bytes)"

@@ -17,7 +17,7 @@ RESET_SECONDS = 15.0
 DESTROY_SECONDS = 2.0
 
 
-def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
+def check_destroy(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
     """Check that DESTROY returns; if that required a reset, that the process is notified and the GPU
     recovers."""
     start = time.monotonic()
@@ -35,14 +35,14 @@ def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
     )
     said_: dict[str, Any] = {"destroy_ms": round(seconds * 1e3)}
     if trouble:
-        resets = resets_told(c, c.scaled(RESET_SECONDS))
+        resets = reset_messages(c, c.scaled(RESET_SECONDS))
         check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
         said_["reset"] = resets[0]
-        back(c)
+        check_recovery(c)
     return said_
 
 
-def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
+def check_preemption(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
     """Check that DESTROY removes the queue from the hardware without a reset."""
     start = time.monotonic()
     try:
@@ -53,16 +53,16 @@ def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
             f"DESTROY of {what}: {str(error).splitlines()[0]}",
             call=error.call,
             errno=error.errno,
-            faults=tuple(resets_told(c, 1.0)),
+            faults=tuple(reset_messages(c, 1.0)),
         ) from error
     seconds = time.monotonic() - start
     check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of {what} took {seconds:.1f} s")
-    resets = resets_told(c, 0.2)
+    resets = reset_messages(c, 0.2)
     check(not resets, "not-preempted", f"DESTROY of {what} needed a reset: {resets}")
     return {"milliseconds": round(seconds * 1e3)}
 
 
-def resets_told(c: ProbeContext, seconds: float) -> list[str]:
+def reset_messages(c: ProbeContext, seconds: float) -> list[str]:
     side = c.side
 
     def found() -> list[str]:
@@ -73,7 +73,7 @@ def resets_told(c: ProbeContext, seconds: float) -> list[str]:
     return found()
 
 
-def back(c: ProbeContext) -> None:
+def check_recovery(c: ProbeContext) -> None:
     """Check after a reset that the nodes open and the GPU responds."""
     last = ""
 

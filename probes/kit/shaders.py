@@ -73,7 +73,7 @@ def on_gfx12(run: Probing) -> Probing:
 def generation_apart(c: ProbeContext) -> tuple[int, int, int]:
     """Return the generation, for probes whose cases run in separate processes, so that this one must not
     open the device before them. (12, 0, 0) if it cannot be queried; the cases then report the reason."""
-    ended = c.apart(_generation, 20.0)
+    ended = c.run_in_child(_generation, 20.0)
     generation: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
     return generation
 

@@ -95,12 +95,12 @@ def _list(arguments: argparse.Namespace) -> int:
         rows = [row for row in rows if any(row.id.startswith(item) for item in arguments.which)]
         if not rows:
             raise UsageError(f"no such row: {', '.join(arguments.which)}", next="zinc-rt assumptions --all")
-    rows.sort(key=lambda row: -len(leaning.on(leans, row.id)))
+    rows.sort(key=lambda row: -len(leaning.facts_of_probe(leans, row.id)))
     counts = {origin: sum(row.origin == origin for row in table().values()) for origin in ORIGINS}
     report = start_report(Report("assumptions", details={"counts": counts}), arguments)
     report.results.append(Result("facts.yaml", "table", "pass", measure=dict(counts)))
     for row in rows:
-        report.results.append(_result(row, leaning.on(leans, row.id), _card(row, learned)))
+        report.results.append(_result(row, leaning.facts_of_probe(leans, row.id), _card(row, learned)))
     words = ", ".join(f"{count} {origin}" for origin, count in counts.items())
     terminal.show(
         _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all),
@@ -183,7 +183,14 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], 
         origin = "measured" if card else row.origin
         last = (card or row.where) if all_ and not row.assumed else ", ".join(row.settled_by)
         lines.append(
-            [row.id, *[origin] * all_, len(leaning.on(leans, row.id)), "*" * bool(row.other), row.says, last]
+            [
+                row.id,
+                *[origin] * all_,
+                len(leaning.facts_of_probe(leans, row.id)),
+                "*" * bool(row.other),
+                row.says,
+                last,
+            ]
         )
     columns: list[str | Column] = [
         Column("id", widest=34),
@@ -201,7 +208,7 @@ def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile]
 
     blocks = []
     for row in rows:
-        value, on = value_of(row), leaning.on(leans, row.id)
+        value, on = value_of(row), leaning.facts_of_probe(leans, row.id)
         lines = [row.id, f"  says      {row.says}", f"  {'because' if row.assumed else row.origin:<10}{row.where}"]
         lines += [f"  value     {value!r}"] if value is not None else []
         lines += [f"  or        {', '.join(map(str, row.other))}"] if row.other else []
@@ -260,7 +267,9 @@ def _what(row: Fact) -> str:
 def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
     from zinc_rt.probes.learning import leaning
 
-    names = [name for row in rows for name in leaning.on(leans, row.id) if name.startswith("pm4-test ")]
+    names = [
+        name for row in rows for name in leaning.facts_of_probe(leans, row.id) if name.startswith("pm4-test ")
+    ]
     probes = list(dict.fromkeys(name.removeprefix("pm4-test ").partition("/")[0] for name in names))
     if not probes:
         raise UsageError(

@@ -56,7 +56,7 @@ def save(leaning: Leaning, path: Path = FILE) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def on(leaning: Leaning, id: str) -> tuple[str, ...]:
+def facts_of_probe(leaning: Leaning, id: str) -> tuple[str, ...]:
     """Return the results that depend on that row."""
     return tuple(name for name, ids in leaning.items() if id in ids)
 

@@ -164,7 +164,7 @@ def hardware_registers(c: ProbeContext) -> Outcome:
         return skipped(reason)
     value = {}
     for name, number in REGISTERS.items():
-        ended = c.apart(partial(_register, number), REGISTER_SECONDS + 20.0)
+        ended = c.run_in_child(partial(_register, number), REGISTER_SECONDS + 20.0)
         value[name] = ended.value if ended.how == "returned" else "not readable"
     return fact(value, "s_getreg_b32 of all 32 bits, one dispatch each")
 
@@ -297,7 +297,7 @@ def ib_nesting(c: ProbeContext) -> Outcome:
     """Test each depth in a separate process: one that is too deep may hang its queue."""
     deepest = 0
     for depth in range(1, DEEPEST + 1):
-        ended = c.apart(partial(_nested, depth), 30.0)
+        ended = c.run_in_child(partial(_nested, depth), 30.0)
         if ended.how != "returned" or not ended.value:
             break
         deepest = depth

@@ -11,7 +11,7 @@ from zinc_rt.cli.report import Report, Result
 from zinc_rt.engine import checked
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.linux import LinuxDriver
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.journal import Suspect
 from zinc_rt.probes.outcome import HOST, T1, T2
 
@@ -28,7 +28,7 @@ def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect]
     shown = {tier: judge(report.results, tier, blamed) for tier in (T1, T2)}
     if not any(item is not None for item in shown.values()):
         return []
-    ended = run_apart(partial(identify, str(device.get("render_path", ""))), 20.0)
+    ended = run_in_child(partial(identify, str(device.get("render_path", ""))), 20.0)
     if not isinstance(ended.value, checked.Setup):
         return ["passed    not recorded: the card cannot be identified"]
     lines = []

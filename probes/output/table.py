@@ -66,7 +66,7 @@ def _figure(value: float | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def story(result: Result) -> str:
+def evidence_text(result: Result) -> str:
     """Return the evidence, kernel messages, cause, advice and the command that reproduces the failure."""
     bad = result.first_bad
     lines = [f"{result.id}  {result.measure.get('title', '')}"]

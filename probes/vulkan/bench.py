@@ -173,7 +173,7 @@ class VulkanBench:
         self.device.abandon()
 
 
-def chained(parts: Iterable[Iterable[VulkanCommand]]) -> Iterator[VulkanCommand]:
+def chain_commands(parts: Iterable[Iterable[VulkanCommand]]) -> Iterator[VulkanCommand]:
     """Return the parts with barriers between them."""
     for i, part in enumerate(parts):
         if i:

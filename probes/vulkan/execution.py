@@ -22,7 +22,7 @@ from zinc_rt.host import terminal
 from zinc_rt.host.errors import NothingRan, UnsupportedError, UsageError, ZincError
 from zinc_rt.host.files import state_folder
 from zinc_rt.probes import registry
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.endings import run_in
 from zinc_rt.probes.journal import Journal
@@ -96,7 +96,7 @@ def execute(arguments: argparse.Namespace) -> int:
     for result in report.results:
         if result.status == "fail":
             show("")
-            show(table.story(result))
+            show(table.evidence_text(result))
     show("")
     software = "on a software driver: not the speed of a GPU" if device.is_cpu else ""
     show(table.verdict(report, strict=arguments.strict) + software)
@@ -133,7 +133,7 @@ def _device(which: str) -> PhysicalDevice:
 def _requested_device() -> tuple[tuple[PhysicalDevice, ...], str, str]:
     """List the devices in a separate process, because no driver survives the fork of a probe. If there are none,
     also return the reason and advice."""
-    ended = run_apart(_ask, ASK_SECONDS)
+    ended = run_in_child(_ask, ASK_SECONDS)
     if ended.how == "returned":
         answer: tuple[tuple[PhysicalDevice, ...], str, str] = ended.value
         return answer

@@ -17,11 +17,11 @@ from mutants import Mutant
 from zinc_rt.isa.control_flow import control_flow, order
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import KM, MOST, STORE, counted
+from zinc_rt.isa.lint.counters import KM, MOST, STORE, issued_counts
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.lint.origins import Origins
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
-from zinc_rt.isa.lint.waits import SIGNALS, check_waits, issue, pending_at_blocks, settle, waited
+from zinc_rt.isa.lint.waits import SIGNALS, check_waits, issue, pending_at_blocks, settle, waited_counts
 from zinc_rt.isa.target import target_of
 
 SYSTEM = 3  # SCOPE_SYS
@@ -71,8 +71,8 @@ def _early(subject: Subject) -> list[LintFinding]:
 
 
 def _wait(subject: Subject, original: Instruction, index: int, one_wave: bool) -> str:
-    left = dict(waited(subject.at[index])) if index in subject.at else {}
-    gone = {counter: count for counter, count in waited(original) if left.get(counter, MOST) > count}
+    left = dict(waited_counts(subject.at[index])) if index in subject.at else {}
+    gone = {counter: count for counter, count in waited_counts(original) if left.get(counter, MOST) > count}
     if not gone:
         return "no scalar register is written, and read early, behind a vector instruction's read"
     state = _pending_before(subject, index)
@@ -94,8 +94,10 @@ def _public(instruction: Instruction) -> bool:
 
 
 def _pending_before(subject: Subject, index: int) -> dict[str, dict[int, int]]:
-    counts = {pc: result for pc, item in subject.at.items() if (result := counted(item, subject.effects[pc]))}
-    settles = {pc: result for pc, item in subject.at.items() if (result := waited(item))}
+    counts = {
+        pc: result for pc, item in subject.at.items() if (result := issued_counts(item, subject.effects[pc]))
+    }
+    settles = {pc: result for pc, item in subject.at.items() if (result := waited_counts(item))}
     start, block = next(
         (start, block) for start, block in subject.flow.blocks.items() if index in dict(block.instructions)
     )
@@ -122,11 +124,13 @@ def _noticed(subject: Subject, index: int, counter: str, one_wave: bool) -> bool
             continue
         seen.add((pc, behind))
         instruction = subject.at.get(pc)
-        if instruction is None or any(name == counter and behind >= count for name, count in waited(instruction)):
+        if instruction is None or any(
+            name == counter and behind >= count for name, count in waited_counts(instruction)
+        ):
             continue
         if _order_point(instruction, counter, one_wave):
             return True
-        if any(name == counter for name, _ in counted(instruction, subject.effects[pc])):
+        if any(name == counter for name, _ in issued_counts(instruction, subject.effects[pc])):
             behind = min(behind + 1, MOST)
         todo += [(to, behind) for to in _following(subject, pc)]
     return False

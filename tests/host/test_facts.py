@@ -23,7 +23,7 @@ from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
 from zinc_rt.sim.chips import CHIPS, Chip
-from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
@@ -255,7 +255,7 @@ def test_idle_device_depends_on_no_assumption() -> None:
 
 
 def test_coverage_period_ends_when_queried() -> None:
-    noted = Consulted("chip r9700")
+    noted = Coverage("chip r9700")
     noted.mark("packet NOP")
     period, marks = noted.since()
     assert marks == ["chip r9700", "packet NOP"]
@@ -265,7 +265,7 @@ def test_coverage_period_ends_when_queried() -> None:
 
 
 def test_kernel_instructions_are_recorded_as_coverage() -> None:
-    noted = Consulted()
+    noted = Coverage()
     noted.ran(bytes.fromhex("0000b0bf"), default_target())
     assert "op s_endpgm" in noted.since()[1]
 

@@ -119,7 +119,9 @@ def test_packet_support_is_derived_from_chip_row() -> None:
     assert list(ARCHITECTURES) == [chip.name for chip in CHIPS]
     assert all(generation_of(chip.name) == Generation(chip.generation) for chip in CHIPS)
     assert {chip.generation for chip in CHIPS} == {*PACKETS_KNOWN}
-    assert all(major_version(chip.name) == chip.generation and doctor_chips.supported(chip.name) for chip in CHIPS)
+    assert all(
+        major_version(chip.name) == chip.generation and doctor_chips.is_supported(chip.name) for chip in CHIPS
+    )
     with pytest.raises(UsageError, match="no PM4 encoders"):
         generation_of("gfx12-generic")
 

@@ -46,7 +46,7 @@ from zinc_rt.backends.amd import t1
 from zinc_rt.backends.amd.open import first_gpu
 from zinc_rt.backends.spec import Host
 from zinc_rt.cli.main import main
-from zinc_rt.doctor.chips import supported
+from zinc_rt.doctor.chips import is_supported
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.pm4 import Generation, generation_of
 from zinc_rt.sim import chips
@@ -56,7 +56,7 @@ chips.CHIPS["rx7999"] = replace(chips.CHIPS["rx7900xtx"], key="rx7999", gfx="gfx
 driver = SimDriver(chip="rx7999")
 node = first_gpu(driver)
 assert node.arch == "gfx1199" and node.memory_bytes_per_second > 1e11
-assert generation_of(node.arch) is Generation.GFX11 and supported(node.arch)
+assert generation_of(node.arch) is Generation.GFX11 and is_supported(node.arch)
 found = t1.probe(Host(1, driver, find_gpus(driver).gpus))
 assert not found.usable and "the driver is ready" in found.why and "kernels to run models with" in found.why, found
 driver.close_all()

@@ -6,7 +6,7 @@ from io import StringIO
 
 from zinc_rt.cli.sim import SHOWN_OF_RULE, show
 from zinc_rt.host.sanitizer_rules import Severity
-from zinc_rt.launching.finding_groups import grouped, times_of_rules
+from zinc_rt.launching.finding_groups import group_findings, times_of_rules
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding
 
 
@@ -20,7 +20,7 @@ def test_findings_are_grouped_by_rule_kernel_and_instruction() -> None:
     loads = [told("out-of-bounds", f"scale: out-of-bounds at pc 0x10 `…`, wave {wave}", 0x10) for wave in range(4)]
     more = told("out-of-bounds", "scale: out-of-bounds 60 more times at pc 0x10 `…`", 0x10, count=60)
     other = told("out-of-bounds", "scale: out-of-bounds at pc 0x18 `…`", 0x18)
-    groups = grouped([*loads, other, more])
+    groups = group_findings([*loads, other, more])
     assert [(group.pc, group.count) for group in groups] == [(0x10, 64), (0x18, 1)]
     assert groups[0].first == loads[0].sentence and groups[0].kernel == "scale"
 
@@ -28,21 +28,21 @@ def test_findings_are_grouped_by_rule_kernel_and_instruction() -> None:
 def test_hazards_differing_only_in_numbers_are_grouped() -> None:
     hazards = [told("missing-barrier", f"dispatch {n} reads 0x{n * 64:x} of out") for n in range(900)]
     stops = told("missing-barrier", "DMA_DATA 3 reads 0x40 of out", error=True)
-    groups = grouped([*hazards, stops])
+    groups = group_findings([*hazards, stops])
     assert [(group.count, group.error) for group in groups] == [(900, False), (1, True)]
     assert groups[0].pc is None and groups[0].first == hazards[0].sentence
 
 
 def test_empty_findings_give_no_groups() -> None:
-    assert grouped([]) == ()
+    assert group_findings([]) == ()
 
 
 def test_repeated_findings_of_one_rule_are_truncated() -> None:
-    result = grouped(
+    result = group_findings(
         [told("sgpr-read", f"sgpr-read at pc {pc:#x}", pc) for pc in range(0, 2000, 4) for _ in range(3)]
     )
     out = StringIO()
-    show(result + grouped([told("missing-barrier", "dispatch 3")]), out)
+    show(result + group_findings([told("missing-barrier", "dispatch 3")]), out)
     lines = out.getvalue().splitlines()
     assert len(lines) == SHOWN_OF_RULE + 2
     assert lines[0].startswith("zinc-rt sim: 3 x sgpr-read: sgpr-read at pc 0x0")

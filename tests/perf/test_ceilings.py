@@ -13,7 +13,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
-from zinc_rt.perf.predict.ceilings import Ceiling, by_time_lost, ceiling_of
+from zinc_rt.perf.predict.ceilings import Ceiling, ceiling_of, group_by_time_lost
 from zinc_rt.perf.predict.devices import CASES, table
 from zinc_rt.perf.predict.token_work import TokenWork, work_of
 
@@ -119,7 +119,7 @@ def test_empty_dispatch_costs_its_launch(one: DispatchCounts) -> None:
 def test_identical_dispatches_are_grouped_by_time_lost(work: TokenWork) -> None:
     large, small = work.each[2], work.each[3]
     costs = [Ceiling(large, replace(COST, running=90e-6)), *[Ceiling(small, COST)] * 30]
-    groups = by_time_lost(costs)
+    groups = group_by_time_lost(costs)
     assert [len(group.each) for group in groups] == [30, 1], "120 µs before 90 µs + 4 µs"
     assert groups[0].lost == pytest.approx(30 * 4e-6)
 

@@ -14,7 +14,7 @@ from gate_evidence import bench_report, validation
 from zinc_rt.perf.command import main
 from zinc_rt.perf.gate.milestones import Milestone, milestones
 from zinc_rt.perf.history.chain import append, figures_of
-from zinc_rt.perf.report.glossary import about, in_words, source_in_words
+from zinc_rt.perf.report.glossary import about, expand_terms, source_in_words
 
 pytestmark = pytest.mark.rest
 VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
@@ -142,7 +142,7 @@ def test_page_explains_its_terms(page: str) -> None:
 @pytest.mark.parametrize("milestone", milestones(), ids=lambda item: item.id)
 def test_every_source_has_a_description(milestone: Milestone) -> None:
     for text in [*milestone.notes, *(source for criterion in milestone.criteria for source in criterion.source)]:
-        message = in_words(text)
+        message = expand_terms(text)
         for number in re.findall(r"design section ([0-9.A-Z]*[0-9A-Z])", message):
             assert about(number), text
     for source in (source for criterion in milestone.criteria for source in criterion.source):

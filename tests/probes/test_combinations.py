@@ -125,7 +125,9 @@ def test_probe_quotes_known_issues_of_its_device() -> None:
     (output,) = quotes(device)
     assert output.startswith("bad (gfx1151-mes-83): ") and "issues/5724" in output
     assert quotes({**device, "simulated": True}) == () == quotes({**device, "arch": ""})
-    story = table.story(Result("P20/t1", "probe", "fail", reason="r", first_bad={"known": [output]}, cause="c"))
+    story = table.evidence_text(
+        Result("P20/t1", "probe", "fail", reason="r", first_bad={"known": [output]}, cause="c")
+    )
     assert f"  known     {output}" in story
 
 

@@ -13,11 +13,11 @@ import pytest
 from fake_probes import probe, run
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.outcome import HOST, T1, T2
 from zinc_rt.probes.output import table
-from zinc_rt.probes.registry import PROBES, ordered, select
+from zinc_rt.probes.registry import PROBES, select, sort_by_number
 from zinc_rt.probes.runner import ProbeRunner
 
 
@@ -54,7 +54,7 @@ def test_failure_shows_kernel_log_of_its_probe_only() -> None:
     runner = ProbeRunner(fake.plan(), probes, Journal(None, "fake"), kernel_log=another_line_each_time)
     result = {result.id: result for result in runner.run()}
     assert result["B/t1"].first_bad["kernel_log"] == ["amdgpu: line 3"], "read before and after each probe"
-    assert "  kernel    amdgpu: line 3\n" in table.story(result["B/t1"])
+    assert "  kernel    amdgpu: line 3\n" in table.evidence_text(result["B/t1"])
     assert not result["A/t1"].first_bad and not result["C/t1"].first_bad
 
 
@@ -147,22 +147,22 @@ def test_child_processes_are_killed_at_the_deadline(tmp_path: Path) -> None:
             os._exit(0)
         time.sleep(60)
 
-    assert run_apart(start, 0.2).how == "deadline"
+    assert run_in_child(start, 0.2).how == "deadline"
     time.sleep(1.2)
     assert not mark.exists()
 
 
 def test_large_result_is_transferred_completely() -> None:
-    assert run_apart(lambda: b"x" * (1 << 20), 10.0).value == b"x" * (1 << 20)
+    assert run_in_child(lambda: b"x" * (1 << 20), 10.0).value == b"x" * (1 << 20)
 
 
 def test_probes_are_ordered_by_dependencies() -> None:
     a, b = probe("P02"), probe("P01", needs=("P02",))
-    assert [item.id for item in ordered([b, a])] == ["P02", "P01"]
+    assert [item.id for item in sort_by_number([b, a])] == ["P02", "P01"]
     with pytest.raises(ValueError, match="dependency cycle among P01, P02"):
-        ordered([b, replace(a, needs=("P01",))])
+        sort_by_number([b, replace(a, needs=("P01",))])
     with pytest.raises(ValueError, match="does not exist"):
-        ordered([b])
+        sort_by_number([b])
 
 
 def test_every_listed_probe_is_complete() -> None:
@@ -196,7 +196,7 @@ def test_ctrl_c_around_fork_is_not_lost() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started without it
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_apart(lambda: time.sleep(60), 30.0)
+            run_in_child(lambda: time.sleep(60), 30.0)
     finally:
         pressed.clear()
         signal.signal(signal.SIGINT, before)

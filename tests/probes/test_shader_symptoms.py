@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from zinc_rt.probes.explanation import explained
+from zinc_rt.probes.explanation import explain
 from zinc_rt.probes.groups import coherence, cu_mask, dispatch, parity, shader_memory
 from zinc_rt.probes.groups.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
 from zinc_rt.probes.outcome import Failed
 from zinc_rt.probes.probe import Probe
-from zinc_rt.probes.registry import PROBES, declared_in
+from zinc_rt.probes.registry import PROBES, probes_of_module
 from zinc_rt.sim.chips import CHIPS
 
 BY_ID = {probe.id: probe for probe in PROBES}
@@ -41,7 +41,7 @@ def test_wrong_ids_are_distinguished(found: Ids, word: str, cause: str) -> None:
     with pytest.raises(Failed) as failed:
         expect_ids(found, product(GRID), product(GROUP))
     assert failed.value.outcome.symptom == word
-    assert cause in explained(BY_ID["P34"], failed.value.outcome).cause
+    assert cause in explain(BY_ID["P34"], failed.value.outcome).cause
 
 
 def test_correct_ids_pass() -> None:
@@ -56,7 +56,7 @@ def test_dims_with_start_are_recognised_as_end_or_count() -> None:
 
 
 SHADER_PROBES = [
-    probe for module in (dispatch, shader_memory, coherence, cu_mask, parity) for probe in declared_in(module)
+    probe for module in (dispatch, shader_memory, coherence, cu_mask, parity) for probe in probes_of_module(module)
 ]
 
 

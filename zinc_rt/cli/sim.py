@@ -39,7 +39,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.launching.finding_groups import grouped, times_of_rules
+    from zinc_rt.launching.finding_groups import group_findings, times_of_rules
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
     from zinc_rt.sim.serve.program import run_program
@@ -54,7 +54,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
         code = run_program(words, client, stdout=output_stream(arguments))
-        groups = grouped(client.findings())
+        groups = group_findings(client.findings())
         report.device = {"simulated": True, **client.device}
         report.details = {
             "exit_code": code,

@@ -127,11 +127,11 @@ class _Search:
         self.calls_anywhere = False  # a call whose address comes from another block or from vector registers
 
     def flow(self) -> Flow:
-        while self.todo or (self.calls_anywhere and self._call_anywhere()):
+        while self.todo or (self.calls_anywhere and self._has_indirect_call()):
             self._walk(self.todo.pop())
         indirect = tuple(sorted(self.indirect))
         blocks = {start: self._block(start, indirect) for start in sorted(self.starts)}
-        faults = sorted([*self.faults, *_overlaps(self.found)], key=lambda fault: fault[1])
+        faults = sorted([*self.faults, *_overlapping_blocks(self.found)], key=lambda fault: fault[1])
         formed = tuple(sorted(self.formed)) if self.calls_anywhere else ()
         return Flow(self.entry, self.target, blocks, tuple(dict.fromkeys(faults)), indirect, formed)
 
@@ -199,13 +199,13 @@ class _Search:
                 self.calls_anywhere = True
         if not operands or (destination := _sgpr(operands[0])) == _NO_SGPR:
             return
-        value = self._address_made(instruction, following, addresses)
+        value = self._computed_address(instruction, following, addresses)
         for index in range(operands[0].width):
             addresses.pop(destination + index, None)
         if value is not None:
             addresses[destination] = value
 
-    def _address_made(self, instruction: Instruction, following: int, addresses: dict[int, int]) -> int | None:
+    def _computed_address(self, instruction: Instruction, following: int, addresses: dict[int, int]) -> int | None:
         """Return the address whose low half the instruction writes to its destination."""
         name, operands = instruction.mnemonic, instruction.operands
         if name == "s_getpc_b64":
@@ -225,7 +225,7 @@ class _Search:
         self.formed.add(value)
         return value
 
-    def _call_anywhere(self) -> bool:
+    def _has_indirect_call(self) -> bool:
         """Make every address that the code forms a possible call target. Return False if none is new."""
         places = sorted(
             start for start in self.formed - self.starts if start % 4 == 0 and self._at(start) is not None
@@ -262,7 +262,7 @@ def _sgpr(operand: Operand) -> int:
     return operand.index if operand.kind in (Kind.SGPR, Kind.SPECIAL) else _NO_SGPR
 
 
-def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
+def _overlapping_blocks(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
     """Return faults for instructions that begin inside other instructions, where both are reachable."""
     faults = []
     covered = -1

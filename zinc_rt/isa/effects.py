@@ -74,10 +74,10 @@ def halves(registers: int) -> int:
 
 
 def _halves_of(operand: Operand) -> int:
-    return _of_half(registers(operand), operand.half)
+    return _half_bits(registers(operand), operand.half)
 
 
-def _of_half(registers: int, half: int | None) -> int:
+def _half_bits(registers: int, half: int | None) -> int:
     """Return vector registers as a set of halves: the lower ones, the upper ones, or both."""
     return halves(registers) if half is None else registers << (UPPER - VGPR) * half
 
@@ -158,7 +158,7 @@ def _of_operands(instruction: Instruction, operands: list[int]) -> tuple[int, in
     """
     row = instruction.row
     if row.encoding == "VOP3P" and ("packed" in row.flags or "mix" in row.flags):
-        operands = _selected(instruction, operands)
+        operands = _selected_halves(instruction, operands)
     results = written_operands(instruction)
     reads, writes = union(operands[results:]), union(operands[:results])
     if "dst" in row.reads or (row.unit == "atomic" and row.encoding in _DATA_FIRST):
@@ -171,14 +171,14 @@ def _of_operands(instruction: Instruction, operands: list[int]) -> tuple[int, in
 _MIXED = {"v_fma_mixlo_f16": 0, "v_fma_mixhi_f16": 1}  # the half that they write
 
 
-def _selected(instruction: Instruction, operands: list[int]) -> list[int]:
+def _selected_halves(instruction: Instruction, operands: list[int]) -> list[int]:
     """Return the halves that op_sel and op_sel_hi of a packed instruction select, for each operand.
 
     Packed: the lower result uses the half in op_sel, the upper one that in op_sel_hi. Mixed: a source is a half if
     op_sel_hi is set, and op_sel selects it.
     """
     row, (low, high) = instruction.row, instruction.words[:2]
-    result = [operands[0] if row.name not in _MIXED else _of_half(operands[0] & VGPRS, _MIXED[row.name])]
+    result = [operands[0] if row.name not in _MIXED else _half_bits(operands[0] & VGPRS, _MIXED[row.name])]
     for index, used in enumerate(operands[1:]):
         first = low >> 11 + index & 1
         second = low >> 14 & 1 if index == 2 else high >> 27 + index & 1
@@ -186,7 +186,7 @@ def _selected(instruction: Instruction, operands: list[int]) -> list[int]:
             half = first if second else None
         else:
             half = first if first == second and not (index == 2 and "dot2" in row.name) else None
-        result.append(used if half is None or not used & VGPRS else _of_half(used & VGPRS, half))
+        result.append(used if half is None or not used & VGPRS else _half_bits(used & VGPRS, half))
     return result
 
 

@@ -48,7 +48,7 @@ def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
     for root in within:
         if root in index:
             continue
-        work = [(root, iter(_inside(flow, root, within)))]
+        work = [(root, iter(_blocks_inside(flow, root, within)))]
         index[root] = low[root] = len(index)
         stack.append(root)
         on_stack.add(root)
@@ -64,17 +64,17 @@ def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
                     while pc not in part:
                         part.add(stack.pop())
                     on_stack -= part
-                    if len(part) > 1 or pc in _inside(flow, pc, within):
+                    if len(part) > 1 or pc in _blocks_inside(flow, pc, within):
                         result.append(frozenset(part))
             elif successor not in index:
                 index[successor] = low[successor] = len(index)
                 stack.append(successor)
                 on_stack.add(successor)
-                work.append((successor, iter(_inside(flow, successor, within))))
+                work.append((successor, iter(_blocks_inside(flow, successor, within))))
             elif successor in on_stack:
                 low[pc] = min(low[pc], index[successor])
     return result
 
 
-def _inside(flow: Flow, pc: int, within: Collection[int]) -> list[int]:
+def _blocks_inside(flow: Flow, pc: int, within: Collection[int]) -> list[int]:
     return [successor for successor in flow.blocks[pc].successors if successor in within]

@@ -73,7 +73,7 @@ def data(index: int, width: int, half_used: int | None) -> Operand:
 
 
 @lru_cache(maxsize=8192)
-def modified(operand: Operand, negate: bool, absolute: bool) -> Operand:
+def with_modifiers(operand: Operand, negate: bool, absolute: bool) -> Operand:
     """Apply float modifiers to an operand: -v1, |v1|, -|v1|, neg(1.0)."""
     text = f"|{operand.text}|" if absolute else operand.text
     if negate:

@@ -170,19 +170,19 @@ def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> M
     if encoding in _SHORT:
         instruction_rows: Iterator[InstructionRow] = (
             _short(row, halves)
-            for row in _with_cmpx(encoding, _written(table, encoding, isa))
+            for row in _add_cmpx_rows(encoding, _written_rows(table, encoding, isa))
             if halves or "real" not in row.flags
         )
     elif encoding == "VOP3":
         instruction_rows = (
-            _long(row, halves) for row in _in_vop3(table, isa) if halves or "real" not in row.flags
+            _long(row, halves) for row in _vop3_rows(table, isa) if halves or "real" not in row.flags
         )
     elif encoding == "DS":
-        instruction_rows = _with_returning(_written(table, encoding, isa))
+        instruction_rows = _add_returning_rows(_written_rows(table, encoding, isa))
     elif encoding in SEGMENTS:
-        instruction_rows = _of_segments(encoding, _written(table, "VMEM", isa))
+        instruction_rows = _segment_rows(encoding, _written_rows(table, "VMEM", isa))
     else:
-        instruction_rows = _written(table, encoding, isa)
+        instruction_rows = _written_rows(table, encoding, isa)
     by_opcode: dict[int, InstructionRow] = {}
     for row in instruction_rows:
         if (other := by_opcode.setdefault(row.opcode, row)) is not row:
@@ -190,7 +190,7 @@ def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> M
     return by_opcode
 
 
-def _written(table: str, encoding: str, isa: float) -> Iterator[InstructionRow]:
+def _written_rows(table: str, encoding: str, isa: float) -> Iterator[InstructionRow]:
     """Return the rows that the table lists explicitly."""
     for line in import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding].split("\n"):
         fields = line.split()
@@ -252,7 +252,7 @@ HALVES = frozenset(("h1", "hf", "hi", "hy"))  # 16-bit operands, before either r
 _HALF_BITS = {"VOP1": "s1001", "VOPC": "s110y", "v_cmpx": "s1100"}
 
 
-def _with_cmpx(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+def _add_cmpx_rows(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
     """Add the v_cmpx derived from each compare, which writes EXEC instead of a mask, unless it has an explicit
     row."""
     if encoding != "VOPC":
@@ -292,13 +292,13 @@ def _short(row: InstructionRow, halves: bool) -> InstructionRow:
     return replace(row, mnemonic=mnemonic, operands=tuple(operands), flags=tuple(flags))
 
 
-def _in_vop3(table: str, isa: float) -> Iterator[InstructionRow]:
+def _vop3_rows(table: str, isa: float) -> Iterator[InstructionRow]:
     for encoding, base in _SHORT.items():
-        for row in _with_cmpx(encoding, _written(table, encoding, isa)):
+        for row in _add_cmpx_rows(encoding, _written_rows(table, encoding, isa)):
             if "e32" not in row.flags:
                 mnemonic = row.mnemonic + "_e64" * ("any" not in row.flags)
                 yield replace(row, opcode=base + row.opcode, mnemonic=mnemonic)
-    yield from _written(table, "VOP3", isa)
+    yield from _written_rows(table, "VOP3", isa)
 
 
 def _long(row: InstructionRow, halves: bool) -> InstructionRow:
@@ -324,7 +324,7 @@ def _half_flags(row: InstructionRow, halves: bool) -> InstructionRow:
 # --- memory: atomics that return, and one row for all segments
 
 
-def _with_returning(instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+def _add_returning_rows(instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
     for row in instruction_rows:
         opcode = next((flag.removeprefix("rtn") for flag in row.flags if flag.startswith("rtn")), "")
         yield row
@@ -347,7 +347,7 @@ SEGMENTS = {
 _ONLY = {"VBUFFER": 12, "MUBUF": 11, "MTBUF": 11}  # the encodings of buffers, by generation
 
 
-def _of_segments(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+def _segment_rows(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
     for row in instruction_rows:
         letters, _, name = row.mnemonic.partition(":")
         for letter, prefix in SEGMENTS[encoding].items():

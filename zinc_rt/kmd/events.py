@@ -10,7 +10,7 @@ from enum import Enum
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd_memory import KfdMemory
 from zinc_rt.kmd.open_kfd import OpenKfd
-from zinc_rt.kmd.resources import Held
+from zinc_rt.kmd.resources import HeldResource
 from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray, record_array
@@ -50,7 +50,7 @@ class KfdEvent:
     trigger: int
     slot_va: int  # 0 for kinds without a slot
     age: int  # of the last set this process has seen
-    held: Held
+    held: HeldResource
 
     def destroy(self) -> None:
         self.held.release()

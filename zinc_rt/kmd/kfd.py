@@ -17,7 +17,7 @@ from zinc_rt.kmd.events import KfdEvents
 from zinc_rt.kmd.kfd_memory import KfdMemory
 from zinc_rt.kmd.kfd_queue import KfdQueues
 from zinc_rt.kmd.open_kfd import OpenKfd
-from zinc_rt.kmd.resources import Held, Ledger
+from zinc_rt.kmd.resources import HeldResource, Ledger
 from zinc_rt.kmd.syscalls import open_node
 from zinc_rt.kmd.topology import Topology, TopologyNode, read_topology
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue, allocate_or_fall_back
@@ -92,7 +92,7 @@ class KfdGpu:
         self.generation = node.generation
         self.fallbacks: list[str] = []
         self.ledger = Ledger(f"GPU {node.gpu_id:#x} ({node.arch})")
-        self.held: Held | None = None
+        self.held: HeldResource | None = None
         self._about = f"gpu {node.gpu_id:#x}"
         self._hdp: DeviceBuffer | None = None
         with self.ledger.all_or_nothing():

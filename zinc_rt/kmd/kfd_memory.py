@@ -58,7 +58,7 @@ class KfdMemory:
         ledger = ledger or self.ledger
         buffer = DeviceBuffer.empty(name, size_bytes, placement)
         with ledger.all_or_nothing():
-            self._set_aside(buffer, ledger)
+            self._reserve_range(buffer, ledger)
             if placement is Placement.USERPTR:
                 self._map_for_cpu(buffer, ledger, ANONYMOUS, 0)
             flags = FLAGS[placement] | USABLE | (kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE if writable else 0)
@@ -75,12 +75,12 @@ class KfdMemory:
         flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
         flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
         with self.ledger.all_or_nothing():
-            self._set_aside(buffer, self.ledger)
+            self._reserve_range(buffer, self.ledger)
             offset = self._allocate(buffer, self.ledger, flags, lambda: False)
             self._map_for_cpu(buffer, self.ledger, self.file.fd, offset)
         return buffer
 
-    def _set_aside(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
+    def _reserve_range(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
         """Reserve an address range for the buffer in this process."""
         align = alignment_bytes(buffer.size_bytes)
         room = buffer.size_bytes + align - PAGE_BYTES

@@ -56,7 +56,7 @@ class LinuxDriver:
 
     def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
         covers = fixed_va is not None
-        if fixed_va is not None and not self._set_aside(fixed_va, size_bytes):
+        if fixed_va is not None and not self._reserve_range(fixed_va, size_bytes):
             raise OSError(errno.EINVAL, f"0x{fixed_va:x} lies in no address range set aside here")
         flags = _MAP_SHARED if fd != ANONYMOUS else _MAP_PRIVATE | _MAP_ANONYMOUS
         if fd == ANONYMOUS and prot == PROT_NONE:
@@ -103,7 +103,7 @@ class LinuxDriver:
             raise _os_error()
         return int(at)
 
-    def _set_aside(self, va: int, size_bytes: int) -> bool:
+    def _reserve_range(self, va: int, size_bytes: int) -> bool:
         return any(
             item.set_aside and item.address <= va and va + size_bytes <= item.address + item.size_bytes
             for item in self.live_mappings

@@ -64,10 +64,10 @@ def check_interface(version: tuple[int, int]) -> None:
     """Raise UnsupportedError if KFD is too old or has an unknown major version."""
     if version[0] != NEEDED[0] or version < NEEDED:
         raise UnsupportedError(
-            f"KFD interface {_dotted(version)}: expected {_dotted(NEEDED)} or later of {NEEDED[0]}.x",
+            f"KFD interface {_version_text(version)}: expected {_version_text(NEEDED)} or later of {NEEDED[0]}.x",
             next="use Linux 6.6 or newer",
         )
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def _version_text(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))

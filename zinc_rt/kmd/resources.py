@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from zinc_rt.kmd.errors import LeakError
 
 
-class Held:
+class HeldResource:
     """A resource. `release` releases it once; a second call does nothing."""
 
     __slots__ = ("_give_back", "_ledger", "kind", "name")
@@ -27,10 +27,10 @@ class Held:
 class Ledger:
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.items: dict[Held, None] = {}  # in the order they were held
+        self.items: dict[HeldResource, None] = {}  # in the order they were held
 
-    def hold(self, kind: str, name: str, give_back: Callable[[], None]) -> Held:
-        held = Held(self, kind, name, give_back)
+    def hold(self, kind: str, name: str, give_back: Callable[[], None]) -> HeldResource:
+        held = HeldResource(self, kind, name, give_back)
         self.items[held] = None
         return held
 
@@ -68,7 +68,7 @@ class Ledger:
         if failures:
             raise LeakError(f"{self.owner}: could not give back " + "; ".join(failures))
 
-    def _give_back(self, items: list[Held]) -> list[str]:
+    def _give_back(self, items: list[HeldResource]) -> list[str]:
         failures = []
         for item in reversed(items):
             try:

@@ -8,7 +8,7 @@ import time
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.resources import Held
+from zinc_rt.kmd.resources import HeldResource
 from zinc_rt.kmd.uapi import drm
 from zinc_rt.kmd.uapi.host_memory import u32_array, u64_array
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
@@ -23,7 +23,7 @@ class Syncobj:
         self._node = node
         ioctl = node.ioctl(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
         self.handle = ioctl["handle"]
-        self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
+        self.held: HeldResource = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the fence. Return whether it was signalled in time. Raise DriverError if it ended with an

@@ -19,11 +19,11 @@ def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, abo
     try:
         driver.ioctl(fd, command.request, record.raw)
     except OSError as error:
-        raise DriverError(command.name, error.errno or 0, _with_loss(about, error)) from error
+        raise DriverError(command.name, error.errno or 0, _add_device_loss(about, error)) from error
     return record
 
 
-def _with_loss(about: str, error: OSError) -> str:
+def _add_device_loss(about: str, error: OSError) -> str:
     """Return `about`, extended by a lost device's record of its end. A simulated device knows the record's
     path.
     """

@@ -23,7 +23,7 @@ from typing import Protocol, Self
 
 from zinc_rt.kmd.driver import Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.resources import Held, Ledger
+from zinc_rt.kmd.resources import HeldResource, Ledger
 from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
 
 
@@ -58,7 +58,7 @@ class DeviceBuffer:
     placement: Placement  # where it lies, which after a fallback is not where it was asked for
     handle: int
     mapping: Mapping | None
-    held: list[Held] = field(default_factory=list, repr=False)
+    held: list[HeldResource] = field(default_factory=list, repr=False)
 
     @classmethod
     def empty(cls, name: str, size_bytes: int, placement: Placement) -> Self:
@@ -101,7 +101,7 @@ class Queue:
     inherits_vmid: bool
     kmd_fence: bool
     save_area: DeviceBuffer | None = None
-    held: list[Held] = field(default_factory=list, repr=False)
+    held: list[HeldResource] = field(default_factory=list, repr=False)
     lost: DriverError | None = None  # KFD tore the queue down but said so with an error
 
     @property

@@ -15,7 +15,7 @@ from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.kfd_queue import AQL_PACKET_BYTES, AQL_WRITE_INDEX
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.launching.code_object import CodeKernel
-from zinc_rt.launching.dispatch import RING_BYTES, KernelOnQueue, dispatch_packet, waited
+from zinc_rt.launching.dispatch import RING_BYTES, KernelOnQueue, dispatch_packet, wait_for_fence
 from zinc_rt.launching.kernarg import LaunchShape
 
 BARRIER, SYSTEM_SCOPES = 1 << 8, 2 << 9 | 2 << 11  # of the header: after all before it; acquire and release
@@ -60,7 +60,7 @@ class KernelOnAqlQueue(KernelOnQueue):
         _drain()
         start = time.monotonic()
         ctypes.c_uint64.from_address(self._queue.doorbell_address).value = index
-        return waited(lambda: signal.value == 0, start, timeout_seconds, stopped)
+        return wait_for_fence(lambda: signal.value == 0, start, timeout_seconds, stopped)
 
 
 def _drain() -> None:

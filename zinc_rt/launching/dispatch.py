@@ -184,7 +184,7 @@ class KernelOnQueue:
         fence = ctypes.c_uint64.from_address(self._fence.host.address)
         start = time.monotonic()
         self._wptr = self._publish(self._target.address, self._wptr, ctypes.addressof(array), len(words))
-        return waited(lambda: self.has_ended(fence.value), start, timeout_seconds, stopped)
+        return wait_for_fence(lambda: self.has_ended(fence.value), start, timeout_seconds, stopped)
 
     def has_ended(self, fence: int) -> bool:
         """Return whether the launch has reached its fence. Called again and again while it runs."""
@@ -209,7 +209,9 @@ def _dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet
         yield EventWrite.cs_partial_flush()
 
 
-def waited(done: Callable[[], bool], start: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:
+def wait_for_fence(
+    done: Callable[[], bool], start: float, timeout_seconds: float, stopped: Callable[[], str]
+) -> float:
     """Return the seconds from `start` until `done`. Raise CheckFailed if `stopped` returns a reason, or on
     timeout."""
     look = start + POLL_SECONDS

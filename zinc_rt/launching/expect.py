@@ -53,11 +53,11 @@ def compare(
             raise InputError(
                 f"--expect: {name} is {wanted.dtype}{list(wanted.shape)}; outputs are {has or 'none'}"
             )
-        compared.append(_one(name, got, wanted.reshape(got.shape), ulps))
+        compared.append(_compare_output(name, got, wanted.reshape(got.shape), ulps))
     return compared
 
 
-def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
+def _compare_output(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
     if not is_float(got.dtype):
         bad, maximum = got != wanted, None
     else:

@@ -70,7 +70,7 @@ class FindingGroup:
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 
-def grouped(findings: Iterable[ReportedFinding]) -> tuple[FindingGroup, ...]:
+def group_findings(findings: Iterable[ReportedFinding]) -> tuple[FindingGroup, ...]:
     """Group findings, in the order of first occurrence.
 
     Findings without a place in code (packets, hazards between them) are grouped if their sentences differ only in

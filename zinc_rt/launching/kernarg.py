@@ -80,18 +80,18 @@ def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) 
     names = {item.name for item in wanted}
     if "" in names or len(names) < len(wanted):
         pairs = list(zip(wanted, values.items(), strict=True))
-        return [(item, name, _checked(kernel, item, name, value)) for item, (name, value) in pairs]
+        return [(item, name, _check_value(kernel, item, name, value)) for item, (name, value) in pairs]
     unknown = sorted(set(values) - names)
     if unknown:
         raise InputError(f"{kernel.name} has no argument {', '.join(unknown)}. It has: {listed}")
-    return [(item, item.name, _checked(kernel, item, item.name, values[item.name])) for item in wanted]
+    return [(item, item.name, _check_value(kernel, item, item.name, values[item.name])) for item in wanted]
 
 
 def _scratch(size_bytes: int, workgroups: int) -> Value:
     return LaunchBuffer(np.zeros(size_bytes * workgroups, np.uint8)) if size_bytes else None
 
 
-def _checked(kernel: CodeKernel, argument: KernelArgument, name: str, value: Value) -> Value:
+def _check_value(kernel: CodeKernel, argument: KernelArgument, name: str, value: Value) -> Value:
     if value is None and argument.kind == "global_buffer":
         return value
     kinds = {"global_buffer": LaunchBuffer, "dynamic_shared_pointer": Lds, "by_value": np.generic}
@@ -112,7 +112,7 @@ def _checked(kernel: CodeKernel, argument: KernelArgument, name: str, value: Val
     return value
 
 
-def refuse_unsupported(kernel: CodeKernel) -> None:
+def require_supported(kernel: CodeKernel) -> None:
     """Raise InputError for an unknown hidden argument, and for a stack of unknown size."""
     for argument in kernel.arguments:
         if argument.hidden and argument.kind not in _HIDDEN and argument.kind != "hidden_dynamic_lds_size":

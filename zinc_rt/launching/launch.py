@@ -30,7 +30,7 @@ from zinc_rt.launching.debugging.prepared import LaunchDebugger, PreparedLaunch
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.executed import ExecutedInstructions
 from zinc_rt.launching.finding_groups import FindingGroup
-from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
+from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, require_supported
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
 from zinc_rt.launching.located import plain_name
 from zinc_rt.launching.values import LaunchBuffer, Value
@@ -113,7 +113,7 @@ def launch(
     image = code if isinstance(code, CodeImage) else read_image(code, arch=arch, flags=flags)
     name = image.source
     wanted = choose_kernel(image, kernel)
-    refuse_unsupported(wanted)
+    require_supported(wanted)
     if queue == "aql" and not image.has_descriptors:
         raise UsageError(f"{name}: a .zrt kernel has no descriptor for an AQL packet", next='use queue "pm4"')
     shape = LaunchShape(*_triples(grid, block or wanted.threads or 64), dimensions=_dimensions(grid))
@@ -132,7 +132,7 @@ def launch(
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
         if simulated:
             refuse_unsimulated(image, wanted)
-        driver = _simulated(image.arch, name, options, undo, debugger) if simulated else linux_driver()
+        driver = _simulated_driver(image.arch, name, options, undo, debugger) if simulated else linux_driver()
         if driver is None:
             raise UsageError("launch needs Linux")
         gpu, node = _gpu(driver, image.arch, name)
@@ -243,7 +243,7 @@ def refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
         )
 
 
-def _simulated(
+def _simulated_driver(
     arch: str, source: str, options: dict[str, Any], undo: ExitStack, debugger: LaunchDebugger | None
 ) -> Driver:
     from zinc_rt.sim.chips import ALIASES
@@ -268,13 +268,13 @@ def _simulated(
 def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
     gpus = [(gpu, gpu.node) for gpu in find_gpus(driver).gpus if gpu.node is not None]
     for gpu, node in gpus:
-        if node.arch == arch or _of_family(node.arch, arch):
+        if node.arch == arch or _is_of_family(node.arch, arch):
             return gpu, node
     text = ", ".join(node.arch for _, node in gpus) or "none"
     raise InputError(f"{source}: code for {arch}, and the GPU here is {text}", next=f"compile with -mcpu={text}")
 
 
-def _of_family(chip: str, arch: str) -> bool:
+def _is_of_family(chip: str, arch: str) -> bool:
     """Return whether `arch` is generic code (gfx12-generic) for the chip's family."""
     target = TARGETS.get(chip)
     return target is not None and target.has_decoder and target.family == arch

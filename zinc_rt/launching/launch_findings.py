@@ -13,8 +13,8 @@ from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.launching.executed import ExecutedInstructions, executed_instructions
-from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, grouped, is_end
-from zinc_rt.launching.located import PlacedBuffer, located
+from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, group_findings, is_end
+from zinc_rt.launching.located import PlacedBuffer, locate_groups
 from zinc_rt.launching.values import LaunchBuffer
 from zinc_rt.sim.executions import KernelExecution
 
@@ -130,4 +130,4 @@ class LaunchFindings:
     def located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         """Return the findings in groups, with source lines and accessed elements."""
         placed = [PlacedBuffer(name, index.gpu_va, value.array) for name, (index, value) in self._buffers.items()]
-        return located(grouped(findings), self._image, placed)
+        return locate_groups(group_findings(findings), self._image, placed)

@@ -38,7 +38,7 @@ class PlacedBuffer:
         return f"{of_byte}{self.name}[{shown}] of {size} element{'s' if array.size != 1 else ''}"
 
 
-def located(
+def locate_groups(
     groups: Iterable[FindingGroup], image: CodeImage, buffers: Iterable[PlacedBuffer]
 ) -> tuple[FindingGroup, ...]:
     """Add source line and accessed element to findings, and merge those of one rule, source line and argument: an
@@ -46,7 +46,7 @@ def located(
     placed = tuple(buffers)
     merged: dict[tuple[object, ...], FindingGroup] = {}
     for group in groups:
-        with_line, argument = _located(group, image, placed)
+        with_line, argument = _locate_group(group, image, placed)
         key: tuple[object, ...] = (
             group.rule,
             with_line.kernel,
@@ -61,7 +61,9 @@ def located(
     return tuple(merged.values())
 
 
-def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer, ...]) -> tuple[FindingGroup, str]:
+def _locate_group(
+    group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer, ...]
+) -> tuple[FindingGroup, str]:
     """Return the finding with line and element, and the name of the argument."""
     kernel = group.kernel.partition("+")[0]
     described = replace(group, kernel=kernel, tool=RULES[group.rule].tool)

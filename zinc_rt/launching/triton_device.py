@@ -21,12 +21,12 @@ from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
-from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, grouped
+from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, group_findings
 from zinc_rt.launching.hostcall import HostcallBuffer, print_text
-from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, refuse_unsupported
+from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, require_supported
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
-from zinc_rt.launching.located import PlacedBuffer, located, plain_name
+from zinc_rt.launching.located import PlacedBuffer, locate_groups, plain_name
 from zinc_rt.launching.source_lines import SourceLines, read_source_lines, shown_path
 from zinc_rt.launching.triton_memory import DeviceCopies, HostPointer
 from zinc_rt.sim.serve.client import SimClient
@@ -134,7 +134,7 @@ class _Findings(LaunchFindings):
         self._placed = placed
 
     def _located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
-        return located(grouped(findings), self._image, self._placed)
+        return locate_groups(group_findings(findings), self._image, self._placed)
 
 
 def _in_file(lines: SourceLines, source: Path | None) -> SourceLines:
@@ -172,7 +172,7 @@ class TritonDevice:
         lines = _in_file(read_source_lines(data, name), source)
         image = replace(read_code_object(data, name), line_at=lines.at, lines_missing=lines.missing)
         kernel = image.kernels[name] if name in image.kernels else next(iter(image.kernels.values()))
-        refuse_unsupported(kernel)
+        require_supported(kernel)
         refuse_unsimulated(image, kernel)
         return TritonKernelCode(image, kernel)
 

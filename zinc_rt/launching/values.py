@@ -108,10 +108,10 @@ def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | N
         raise UsageError(f"--arg {text}: no shape [{shape}]") from None
     if way == "out" and fill is None:
         return out(sizes, dtype)
-    return LaunchBuffer(_filled(text, sizes, dtype, fill or "zeros"), out=way != "in")
+    return LaunchBuffer(_filled_array(text, sizes, dtype, fill or "zeros"), out=way != "in")
 
 
-def _filled(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) -> np.ndarray:
+def _filled_array(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) -> np.ndarray:
     kind, _, rest = fill.partition(":")
     try:
         if kind == "random":

@@ -13,7 +13,7 @@ from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.target import Target
 
 
-class Consulted:
+class Coverage:
     """Marks, each with the last period in which it was recorded. Calling `since` ends a period."""
 
     def __init__(self, *marks: str) -> None:

@@ -79,7 +79,7 @@ class FactsFile:
         return json.dumps({**head, "simulated": self.simulated, "facts": facts}, indent=1) + "\n"
 
 
-def _one_of(*values: str) -> Callable[[str, Any], str]:
+def _choice_of(*values: str) -> Callable[[str, Any], str]:
     def taken(name: str, value: Any) -> str:
         if value not in values:
             raise InputError(f"fact {name} is {value!r}, expected {' or '.join(values)}", next=_AGAIN)
@@ -113,7 +113,7 @@ def _is_list(value: Any) -> bool:
 _AGAIN = "write it again: zinc-rt-pm4-test --learn FACTS.json on the card"
 
 SWITCHES: Mapping[str, Callable[[str, Any], Any]] = {
-    **{name: _one_of(table()[name].value, *table()[name].other) for name in WORDS},
+    **{name: _choice_of(table()[name].value, *table()[name].other) for name in WORDS},
     "wmma_f16_order": _order,
 }
 """Facts that change the simulated device, each with the function that converts its value to a field of

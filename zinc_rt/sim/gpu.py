@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
-from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.defects import VramDefects
 from zinc_rt.sim.driver.doorbells import Doorbells
 from zinc_rt.sim.executions import KernelExecution
@@ -86,7 +86,7 @@ class SimGpu:
         index: int,
         *,
         injector: Injector,
-        consulted: Consulted,
+        consulted: Coverage,
         log: Callable[[str], None],
         make_cp: CommandProcessorMaker,
     ) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.sim.chips import Chip
-from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.defects import LaneDefect, lane_defect
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.driver.client_memory import InProcessMemory, UserMemory
@@ -42,7 +42,7 @@ def simulated_command_processor(
     poll: Callable[[], object],
     *,
     model: MachineModel,
-    consulted: Consulted,
+    consulted: Coverage,
     crash_record: Path | None,
     defect: LaneDefect | None = None,
     debugger: WaveDebugger | None = None,
@@ -68,7 +68,7 @@ def _engine(
     kmd: Kmd,
     chip: Chip,
     model: MachineModel,
-    consulted: Consulted,
+    consulted: Coverage,
     crash_record: Path | None,
     defect: LaneDefect | None,
     debugger: WaveDebugger | None,
@@ -113,7 +113,7 @@ class SimMachine:
         model = self.model = machine_model(options)
         self.linux = model.linux
         version, *proposals = options.linux.split("+")
-        self.consulted = Consulted(
+        self.consulted = Coverage(
             f"kernel {version}",
             *(f"proposed {proposal}" for proposal in proposals),
             *(f"chip {chip.key}" for chip in model.chips),

@@ -44,17 +44,17 @@ MINUS_ZERO = np.uint32(0x80000000)
 )
 def float_controls(c: VulkanProbeContext) -> Outcome:
     a, b, x = operands()
-    got = measured(c.bench, a, b, x)
+    got = measure(c.bench, a, b, x)
     with np.errstate(all="ignore"):
         product = a * b
         want = {ADD: a + b, MULTIPLY: product, MULTIPLY_ADD: product + x}
         tiny = np.abs(want[MULTIPLY]) < np.finfo(np.float32).tiny
         ratio, root = a / b, np.sqrt(a)
-    check(not differ(got[MULTIPLY][tiny], product[tiny]), "denormals", "a denormal product is flushed")
+    check(not count_differences(got[MULTIPLY][tiny], product[tiny]), "denormals", "a denormal product is flushed")
     for number, name in ((ADD, "a + b"), (MULTIPLY, "a * b")):
-        wrong = differ(got[number], want[number])
+        wrong = count_differences(got[number], want[number])
         check(not wrong, "rounding", f"{name}: {wrong} of {CASES} results are wrong")
-    wrong = differ(got[MULTIPLY_ADD], want[MULTIPLY_ADD])
+    wrong = count_differences(got[MULTIPLY_ADD], want[MULTIPLY_ADD])
     check(not wrong, "contraction", f"a * b + c: {wrong} of {CASES} results are wrong")
     nans = np.isnan(a) | np.isnan(b)
     return passed(
@@ -81,7 +81,7 @@ def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return a.view(np.float32), b.view(np.float32), x.view(np.float32)
 
 
-def measured(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
+def measure(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
     """Return float32 [8, n]: every operation of probe_float.comp."""
     y = bench.words(8 * CASES, "results")
     arguments = [bench.of(item) for item in abc]
@@ -89,7 +89,7 @@ def measured(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
     return y.floats.reshape(8, CASES)
 
 
-def differ(got: np.ndarray, want: np.ndarray) -> int:
+def count_differences(got: np.ndarray, want: np.ndarray) -> int:
     """Return the number of differing bit patterns; all NaNs are equal."""
     same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
     return int(np.count_nonzero(~same))

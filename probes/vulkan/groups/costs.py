@@ -7,7 +7,7 @@ from zinc_rt.backends.vulkan.memory import VulkanBlock
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.probes.outcome import VULKAN, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
-from zinc_rt.probes.vulkan.bench import Address, chained
+from zinc_rt.probes.vulkan.bench import Address, chain_commands
 from zinc_rt.probes.vulkan.context import VulkanProbeContext
 
 RUNS, FEW, DISPATCHES = 50, 5, 500
@@ -25,7 +25,7 @@ def submissions(c: VulkanProbeContext) -> Outcome:
     mark = bench.dispatch("probe_mark", (bench.words(1), 1, 1), (1, 1, 1))
     empty = bench.seconds([], RUNS)
     many = bench.seconds([command for _ in range(DISPATCHES) for command in mark], FEW)
-    apart = bench.seconds(chained([mark] * DISPATCHES), FEW)
+    apart = bench.seconds(chain_commands([mark] * DISPATCHES), FEW)
     check(empty > 0, "no-time", "an empty submission took no time")
     return passed(
         *software(c),

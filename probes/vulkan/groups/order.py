@@ -8,7 +8,7 @@ import numpy as np
 
 from zinc_rt.probes.outcome import VULKAN, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
-from zinc_rt.probes.vulkan.bench import Indirect, VulkanBench, chained
+from zinc_rt.probes.vulkan.bench import Indirect, VulkanBench, chain_commands
 from zinc_rt.probes.vulkan.context import VulkanProbeContext
 from zinc_rt.probes.vulkan.timeline import ProbeTimeline
 
@@ -41,7 +41,7 @@ def grids(c: VulkanProbeContext) -> Outcome:
             parts = [bench.dispatch("probe_mark", (marks, wide, high), places)]
             if places is written:
                 parts.insert(0, bench.dispatch("probe_grid", (written.memory, *grid), (1, 1, 1)))
-            bench.run(chained(parts))
+            bench.run(chain_commands(parts))
             want = 1 if all(grid) else 0
             wrong = int(np.count_nonzero(marks.words != want))
             check(
@@ -77,7 +77,7 @@ def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
         bench.dispatch("probe_next", (pair[i], pair[1 - i], CELLS), (CELLS // 32, 1, 1)) for i in (0, 1)
     )
     parts = [there, back] * (HOPS // 2)
-    bench.run(chained(parts) if barriers else (item for part in parts for item in part))
+    bench.run(chain_commands(parts) if barriers else (item for part in parts for item in part))
     return pair[0].words.copy()
 
 

@@ -87,7 +87,7 @@ def test_status_before_any_run_exits_77(capsys: Capture) -> None:
 
 def test_walks_of_one_device_are_kept_separate(state: Path, capsys: Capture) -> None:
     folder = state / "bring-up" / "sim"
-    with command._alone(folder):
+    with command._lock_folder(folder):
         assert command.main(["--device", "sim"]) == 2
     assert "another bring-up is using" in capsys.readouterr().err
 

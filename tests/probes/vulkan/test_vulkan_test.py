@@ -18,7 +18,7 @@ from zinc_rt.backends.vulkan.physical_device import FEATURES
 from zinc_rt.kernels.spirv.compile import PROBES as PROBE_KERNELS
 from zinc_rt.kernels.spirv.compile import GlslSource, available, compile_source, sources, stale
 from zinc_rt.probes.endings import outcome_from
-from zinc_rt.probes.explanation import explained
+from zinc_rt.probes.explanation import explain
 from zinc_rt.probes.outcome import Failed
 from zinc_rt.probes.vulkan.command import main
 from zinc_rt.probes.vulkan.execution import PROBES
@@ -130,7 +130,7 @@ def test_crashing_driver_is_reported_and_contained(said: Said, monkeypatch: pyte
     [(-4, "VK_ERROR_DEVICE_LOST"), (-2, "VK_ERROR_OUT_OF_DEVICE_MEMORY"), (-3, "VK_ERROR_INITIALIZATION_FAILED")],
 )
 def test_driver_error_is_a_result_with_advice(result: int, words: str) -> None:
-    results = explained(BY_ID["V05"], outcome_from(VulkanError(result, "vkQueueSubmit", "Fake 9000")))
+    results = explain(BY_ID["V05"], outcome_from(VulkanError(result, "vkQueueSubmit", "Fake 9000")))
     assert results.status == "fail" and words in results.reason and results.advice
 
 
@@ -170,12 +170,12 @@ def fused(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 def test_driver_that_changes_float_arithmetic_is_reported_by_name(
     driver: Callable[..., np.ndarray], symptom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "measured", lambda bench, *operands: driver(*operands))
+    monkeypatch.setattr(arithmetic, "measure", lambda bench, *operands: driver(*operands))
     context: Any = type("Context", (), {"bench": None})()
     with pytest.raises(Failed) as failed:
         arithmetic.float_controls.run(context)
     assert failed.value.outcome.symptom == symptom
-    assert explained(BY_ID["V06"], failed.value.outcome).cause
+    assert explain(BY_ID["V06"], failed.value.outcome).cause
 
 
 def test_ineffective_barrier_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from zinc_rt.isa.encodings.kinds import decoder
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Kind, half, modified, name, vgpr
+from zinc_rt.isa.operand import Kind, half, name, vgpr, with_modifiers
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
@@ -49,7 +49,7 @@ def _interpolate(word: int, code: bytes, index: int, target: Target) -> Instruct
             return None
         if halves >> i & 1 and operand.kind is Kind.VGPR:
             operand = half(operand.index, word >> 11 + i & 1)
-        operands.append(modified(operand, True, False) if high >> 29 + i & 1 else operand)
+        operands.append(with_modifiers(operand, True, False) if high >> 29 + i & 1 else operand)
     modifiers: list[Modifier] = []
     if word >> 15 & 1:
         modifiers.append(CLAMP)

@@ -24,7 +24,7 @@ from zinc_rt.isa.encodings import dpp
 from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import modified
+from zinc_rt.isa.operand import with_modifiers
 from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
@@ -112,7 +112,7 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
         if operand is None:
             return None
         if plan.mix and location and (high >> 28 + location | word >> 7 + location) & 1:
-            operand = modified(operand, bool(high >> 28 + location & 1), bool(word >> 7 + location & 1))
+            operand = with_modifiers(operand, bool(high >> 28 + location & 1), bool(word >> 7 + location & 1))
         operands.append(operand)
     modifiers = _modifiers(plan, word, high) + tail.modifiers
     return Instruction(plan.row, tuple(operands), modifiers, tail.words, dpp=tail.kind)

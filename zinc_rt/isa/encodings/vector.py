@@ -28,7 +28,7 @@ from zinc_rt.isa.encodings import dpp
 from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Operand, modified
+from zinc_rt.isa.operand import Operand, with_modifiers
 from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
@@ -234,7 +234,7 @@ def _operands(
         if operand is None:
             return None
         if 1 <= field <= 3 and (neg | absolute) >> field - 1 & 1:
-            operand = modified(operand, bool(neg >> field - 1 & 1), bool(absolute >> field - 1 & 1))
+            operand = with_modifiers(operand, bool(neg >> field - 1 & 1), bool(absolute >> field - 1 & 1))
         operands.append(operand)
     return tuple(operands)
 

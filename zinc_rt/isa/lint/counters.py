@@ -30,7 +30,7 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     return tuple((counter, value >> 8 * index & 63) for index, counter in enumerate(reversed(names)))[::-1]
 
 
-def counted(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
+def issued_counts(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
     """Return the (counter, halves of registers written at completion) pairs that an instruction increments."""
     row = instruction.row
     if row.counter:

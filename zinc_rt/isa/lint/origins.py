@@ -41,7 +41,7 @@ class Origins:
         while changed:
             changed = False
             for pc, instruction in subject.at.items():
-                for register, values in self._made(pc, instruction):
+                for register, values in self._new_origins(pc, instruction):
                     before = self._found.get(register, _NONE)
                     if not values <= before:
                         self._found[register], changed = before | values, True
@@ -56,10 +56,10 @@ class Origins:
                     values |= self._found.get(register, _NONE)
         return values or frozenset([UNKNOWN])
 
-    def _made(self, pc: int, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
+    def _new_origins(self, pc: int, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
         effects, row = self._subject.effects[pc], instruction.row
         if row.pipe == "smem":
-            yield from self._loaded(instruction)
+            yield from self._loaded_origins(instruction)
             return
         values = _NONE
         if row.pipe in ("vmem", "lds"):
@@ -71,7 +71,7 @@ class Origins:
         for register in _registers(effects.writes):
             yield register, values
 
-    def _loaded(self, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
+    def _loaded_origins(self, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
         """Return the origins of a scalar load's result: arguments, or memory."""
         if not instruction.operands or instruction.operands[0].kind is not Kind.SGPR:
             return

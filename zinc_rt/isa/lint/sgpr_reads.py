@@ -46,7 +46,8 @@ class SgprReadState:
 def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
     blocks = subject.flow.blocks
     steps = {
-        pc: [index for index, _ in block.instructions if _matters(subject, index)] for pc, block in blocks.items()
+        pc: [index for index, _ in block.instructions if _is_relevant(subject, index)]
+        for pc, block in blocks.items()
     }
 
     def over(block: int, state: SgprReadState) -> SgprReadState:
@@ -72,7 +73,7 @@ def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
                     )
 
 
-def _matters(subject: Subject, pc: int) -> bool:
+def _is_relevant(subject: Subject, pc: int) -> bool:
     effects, row = subject.effects[pc], subject.at[pc].row
     if row.pipe in ("salu", "valu"):
         return bool((effects.reads | effects.writes) & _SCALARS) or row.mnemonic == _WAIT

@@ -23,10 +23,10 @@ def check_structure(subject: Subject) -> Iterator[LintFinding]:
     for kind, pc, to in subject.flow.faults:
         rule, message = _FAULTS[kind]
         yield subject.finding(rule, pc, message.format(to=to))
-    yield from _endless(subject)
+    yield from _check_termination(subject)
 
 
-def _endless(subject: Subject) -> Iterator[LintFinding]:
+def _check_termination(subject: Subject) -> Iterator[LintFinding]:
     """Report blocks from which no path leaves. There is one finding, at the back edge of the first such loop."""
     blocks = subject.flow.blocks
     before = predecessors(blocks)

@@ -49,7 +49,7 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
         some, every = somewhere[block_pc], everywhere[block_pc]
         for pc, instruction in block.instructions:
             effects = subject.effects[pc]
-            carried = _carried(instruction, subject, some)
+            carried = _carried_undefined(instruction, subject, some)
             if missing := effects.reads & ~some & ~_unused(instruction) & ~carried[0]:
                 yield subject.finding("unwritten", pc, f"reads {names(missing)}, which no path has written")
                 some |= missing  # report it once
@@ -59,7 +59,7 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
                     pc,
                     f"branches on {names(missing)}, which some path to this branch leaves unwritten",
                 )
-            some |= (effects.writes | _by_index(instruction)) & ~carried[1]
+            some |= (effects.writes | _indexed_registers(instruction)) & ~carried[1]
             every |= effects.writes
 
 
@@ -71,14 +71,14 @@ def _unused(instruction: Instruction) -> int:
     return 0
 
 
-def _by_index(instruction: Instruction) -> int:
+def _indexed_registers(instruction: Instruction) -> int:
     """Return the registers that an indexed write (v_movreld, v_movrelsd) may reach: from its operand upwards."""
     if not instruction.mnemonic.startswith(("v_movreld", "v_movrelsd")):
         return 0
     return VGPRS & -bit(VGPR + instruction.operands[0].index)
 
 
-def _carried(instruction: Instruction, subject: Subject, some: int) -> tuple[int, int]:
+def _carried_undefined(instruction: Instruction, subject: Subject, some: int) -> tuple[int, int]:
     """Return (registers read, registers written) of the halves that only propagate unwritten values."""
     if instruction.row.pipe != "valu" or "dpp" in instruction.text:
         return 0, 0
@@ -96,9 +96,9 @@ def _written(subject: Subject, start: int, *, every_path: bool) -> dict[int, int
 
     def over(block: int, written: int) -> int:
         for pc, instruction in subject.flow.blocks[block].instructions:
-            writes = subject.effects[pc].writes | _by_index(instruction)
+            writes = subject.effects[pc].writes | _indexed_registers(instruction)
             if not every_path and subject.effects[pc].reads & ~written & VGPRS:
-                writes &= ~_carried(instruction, subject, written)[1]
+                writes &= ~_carried_undefined(instruction, subject, written)[1]
             written |= writes
         return written
 

@@ -16,10 +16,10 @@ from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 def check_vector_hazards(subject: Subject) -> Iterator[LintFinding]:
     if any(instruction.row.unit == "matrix" for instruction in subject.at.values()):
-        for pc, last in _with_last(subject, lambda instruction: True):
+        for pc, last in _last_writers(subject, lambda instruction: True):
             yield from _matrix(subject, pc, last)
     if any(map(_writes_exec, subject.at.values())):
-        for pc, last in _with_last(subject, lambda instruction: instruction.mnemonic != "v_nop"):
+        for pc, last in _last_writers(subject, lambda instruction: instruction.mnemonic != "v_nop"):
             yield from _permlane(subject, pc, last)
 
 
@@ -62,7 +62,7 @@ def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintF
             )
 
 
-def _with_last(subject: Subject, counts: Callable[[Instruction], bool]) -> Iterator[tuple[int, frozenset[int]]]:
+def _last_writers(subject: Subject, counts: Callable[[Instruction], bool]) -> Iterator[tuple[int, frozenset[int]]]:
     """Yield (pc, pcs of the possible preceding VALU instructions) for those accepted by `counts`."""
     blocks = subject.flow.blocks
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from zinc_rt.isa.effects import SGPRS, VGPRS, half_names, halves
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
+from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, issued_counts, waits
 from zinc_rt.isa.lint.dataflow import forward
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.lint.shared_memory import READS, WRITES, SharedMemory
@@ -40,9 +40,9 @@ def check_waits(
     counts = {
         pc: result
         for pc, instruction in subject.at.items()
-        if (result := counted(instruction, subject.effects[pc]))
+        if (result := issued_counts(instruction, subject.effects[pc]))
     }
-    settles = {pc: result for pc, instruction in subject.at.items() if (result := waited(instruction))}
+    settles = {pc: result for pc, instruction in subject.at.items() if (result := waited_counts(instruction))}
     publishing = _publishing(subject, counts, settles)
     output: set[tuple[str, int]] = set()
     for pc, state in pending_at_blocks(subject, counts, settles, kernel).items():
@@ -59,7 +59,7 @@ Counts = dict[int, tuple[tuple[str, int], ...]]
 _BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
 
-def waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
+def waited_counts(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     """Return the (counter, maximum remaining count) pairs that hold after an instruction.
 
     A call includes the first wait of the called function, which is for everything except stores (LLVM,
@@ -145,7 +145,9 @@ def _block(
             for counter, waiting in state.items():
                 for producer in [p for p in waiting if results[p][counter] & touched]:
                     if not _in_order(subject, pc, producer, results[producer][counter]):
-                        yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
+                        yield _early_use_finding(
+                            subject, pc, producer, counter, waiting[producer], results[producer][counter]
+                        )
         if pc in settles:
             settle(state, settles[pc])
             busy = _busy(state, results)
@@ -205,7 +207,9 @@ def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
     return whole
 
 
-def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int) -> LintFinding:
+def _early_use_finding(
+    subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int
+) -> LintFinding:
     effects = subject.effects[pc]
     read = effects.read_halves & written
     touched = half_names(read or effects.written_halves & written)

@@ -449,7 +449,7 @@ class DebugSession:
         records = self._debugger.new_findings()
         if step - 1 <= self._reported_up_to:
             return []
-        return self._counted(list(self.launch.texts.of_records(records, len(records))))
+        return self._counted(list(self.launch.texts.findings_of_records(records, len(records))))
 
     def _counted(self, findings: list[WaveFinding]) -> list[WaveFinding]:
         return [finding for finding in findings if any(self._counts(group) for group in self._groups([finding]))]

@@ -129,7 +129,7 @@ class AqlChannel(ComputeChannel):
             self.wait_for(Wait(lambda: not self.pending.busy(), "the packets before it (barrier bit)"))
             return True
         if header & aql.BARRIER_BIT:
-            self.saw(*WorkKind)
+            self.mark_coverage(*WorkKind)
             self.pending.settle()
         kind = header & 0xFF
         run = _EXECUTE.get(kind)
@@ -147,7 +147,7 @@ class AqlChannel(ComputeChannel):
             raise
         return True
 
-    def when_called_is_done(self, then: Callable[[], None]) -> None:
+    def on_call_done(self, then: Callable[[], None]) -> None:
         """Call `then` when the indirect buffer just called, and those nested in it, have been read to
         their ends."""
         self._then = then
@@ -191,7 +191,7 @@ def _dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
         registers, initiator = dispatch_registers(channel.space, channel.queue, wanted, va, channel.generation)
     except NoScratch as lacking:
         queue_va, reason = lacking.queue_va, str(lacking)
-        if not queue_va or not (ready := tell_inactive(channel, queue_va)):
+        if not queue_va or not (ready := notify_inactive_signal(channel, queue_va)):
             raise AqlRejected(AqlFault.DIM_INVALID, reason) from None
         channel.wait_for(Wait(ready, f"scratch from the client: {reason}"))  # then the packet is read again
         return
@@ -214,7 +214,7 @@ def _barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
 
     def over() -> None:
         for va in values:
-            channel.learned_from(va)
+            channel.acquire_from(va)
         channel.finish(header, fields[9])
         channel.next_packet()
 
@@ -242,7 +242,7 @@ def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
     signal_va = fields[-1]
     channel.next_packet()
     if size & 0xFFFFF:
-        channel.when_called_is_done(lambda: channel.finish(header, signal_va))
+        channel.on_call_done(lambda: channel.finish(header, signal_va))
     else:
         channel.finish(header, signal_va)
 
@@ -262,7 +262,7 @@ def _barrier_value(channel: AqlChannel, header: int, packet: bytes) -> None:
 
     def over() -> None:
         if signal_va:
-            channel.learned_from(va)
+            channel.acquire_from(va)
         channel.finish(header, completion)
         channel.next_packet()
 
@@ -302,7 +302,7 @@ def complete(channel: ComputeChannel, va: int, start: int) -> None:
         channel.space.write_back()
         channel.device.flags.wrote(channel.space, va + aql.SIGNAL_VALUE, clock)
         channel.device.stored(channel.space, va + aql.SIGNAL_VALUE, clock)
-        _mail(channel, va)
+        _send_mailbox_interrupt(channel, va)
         return True
 
     channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
@@ -313,7 +313,7 @@ def _decrement(channel: ComputeChannel, va: int) -> None:
     channel.space.write(va + aql.SIGNAL_VALUE, ((held - 1) & (1 << 64) - 1).to_bytes(8, "little"))
 
 
-def _mail(channel: ComputeChannel, va: int) -> None:
+def _send_mailbox_interrupt(channel: ComputeChannel, va: int) -> None:
     """Write event_id to the mailbox (a slot of KFD's event page), then raise the interrupt with that id."""
     _, _, mailbox, event_id, *_ = aql.SIGNAL.unpack(channel.space.read(va, aql.SIGNAL_BYTES))
     if mailbox:
@@ -322,7 +322,7 @@ def _mail(channel: ComputeChannel, va: int) -> None:
         channel.messages.interrupt(channel.queue, event_id)
 
 
-def tell_inactive(channel: ComputeChannel, queue: int) -> Callable[[], bool] | None:
+def notify_inactive_signal(channel: ComputeChannel, queue: int) -> Callable[[], bool] | None:
     """Request scratch from the client through queue_inactive_signal; ready when the client has reset it to
     0. Return None if the queue has no such signal."""
     va = int.from_bytes(channel.space.read(queue + aql.QUEUE_INACTIVE_SIGNAL, 8), "little")
@@ -330,5 +330,5 @@ def tell_inactive(channel: ComputeChannel, queue: int) -> Callable[[], bool] | N
         return None
     channel.space.write(va + aql.SIGNAL_VALUE, struct.pack("<q", aql.INACTIVE_SCRATCH))
     channel.space.write_back()
-    _mail(channel, va)
+    _send_mailbox_interrupt(channel, va)
     return lambda: not any(channel.space.read(va + aql.SIGNAL_VALUE, 8))

@@ -14,7 +14,7 @@ from zinc_rt.sim.cp.clocks import Clock, WorkKind, join
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import WINDOW_DW, FetchFrame, Ring
 from zinc_rt.sim.cp.hazards import AccessRecord
-from zinc_rt.sim.cp.interruptions import FaultIn, Illegal, Wait
+from zinc_rt.sim.cp.interruptions import Illegal, MemoryFaultStop, Wait
 from zinc_rt.sim.cp.stop_report import QueueStop, report
 from zinc_rt.sim.cp.work import Pending, Work
 from zinc_rt.sim.interfaces import (
@@ -145,10 +145,10 @@ class Channel:
             return used
         except Illegal as stop:
             self._stop(str(stop))
-        except FaultIn as stop:
+        except MemoryFaultStop as stop:
             self._fault(stop)
         except Fault as fault:
-            self._fault(FaultIn(fault, self.label()))
+            self._fault(MemoryFaultStop(fault, self.label()))
         return used + 1
 
     def _run(self, fuel: int) -> int:
@@ -198,7 +198,7 @@ class Channel:
             frame.load(count)
         except Fault as fault:
             what = f"queue {self.queue.queue_id} fetching packets at {frame.place(frame.position)}"
-            raise FaultIn(fault, what, self.at, "packet fetch") from fault
+            raise MemoryFaultStop(fault, what, self.at, "packet fetch") from fault
 
     def _execute(self, frame: FetchFrame, index: int) -> bool:
         """Execute the packet at frame.words[index]. Return False if it is not complete yet."""
@@ -235,7 +235,7 @@ class Channel:
         own = {(self.number, kind): self._counts[kind] for kind in WorkKind}
         return {**self.seen, **own}
 
-    def saw(self, *kinds: WorkKind) -> None:
+    def mark_coverage(self, *kinds: WorkKind) -> None:
         """Record that everything launched of those kinds has finished."""
         self.seen = {**self.seen, **{(self.number, kind): self._counts[kind] for kind in kinds}}
 
@@ -296,7 +296,7 @@ class Channel:
         elif wait.then is not None:
             wait.then()
 
-    def learned_from(self, va: int) -> None:
+    def acquire_from(self, va: int) -> None:
         """Finish a wait on that location: the work in the writer's clock has finished."""
         clock = self.device.flags.read(self.space, va)
         self.seen = join(self.seen, self.device.published if clock is None else clock)
@@ -345,7 +345,7 @@ class Channel:
         """Handle an unexpected exception in a packet: this queue ends, the device continues."""
         self._stop(f"an internal error of the simulator, {type(error).__name__}: {error}")
 
-    def _fault(self, stop: FaultIn) -> None:
+    def _fault(self, stop: MemoryFaultStop) -> None:
         """Report a fault of a packet or of its launched work. For a wave the shader engine has already
         reported details."""
         fault = stop.fault
@@ -371,7 +371,9 @@ class Channel:
         frame, position = self.at
         index = position - frame.base
         words = (
-            frame.words[index : index + self.packet_dwords(frame.words[index])] if self._held(frame, index) else []
+            frame.words[index : index + self.packet_dwords(frame.words[index])]
+            if self._should_wait(frame, index)
+            else []
         )
         before = [
             f"{name} at {where.place(location)}"
@@ -394,7 +396,7 @@ class Channel:
             return  # the report is in queue.report; the client's page is gone
 
     @staticmethod
-    def _held(frame: FetchFrame, index: int) -> bool:
+    def _should_wait(frame: FetchFrame, index: int) -> bool:
         return 0 <= index < len(frame.words)
 
     def packet_dwords(self, header: int) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.cp.aql import AqlChannel
 from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.compute import ComputeChannel
@@ -56,7 +56,7 @@ class CommandProcessor:
         reorder_seed: int | None = None,
         hardware_queues: int = HARDWARE_QUEUES,
         behaviour: Behaviour = DEFAULT,
-        consulted: Consulted | None = None,
+        consulted: Coverage | None = None,
         poll: Callable[[], object] | None = None,
     ) -> None:
         self.device = DeviceState(
@@ -117,7 +117,7 @@ class CommandProcessor:
                 stopped = queue.state is QueueState.HUNG
                 if stopped or channel.preemptible() or time.monotonic() >= deadline:
                     clean = not stopped and channel.preemptible()
-                    self._take_off(channel)
+                    self._unmap_channel(channel)
                     return clean
                 self._round()  # the CP's thread may be waiting for the caller
             time.sleep(WAIT_SLEEP_SECONDS)
@@ -127,7 +127,7 @@ class CommandProcessor:
         with self._lock:
             channel = self._channels.get(id(queue))
             if channel is not None:
-                self._take_off(channel)
+                self._unmap_channel(channel)
             channel = self._off.pop(id(queue), None)
             if channel is None:
                 return
@@ -257,7 +257,7 @@ class CommandProcessor:
 
     # --- details ----------------------------------------------------------------------------------------------
 
-    def _take_off(self, channel: Channel) -> None:
+    def _unmap_channel(self, channel: Channel) -> None:
         self._scheduler.remove(channel)
         del self._channels[id(channel.queue)]
         self._off[id(channel.queue)] = channel

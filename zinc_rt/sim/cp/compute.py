@@ -116,7 +116,7 @@ class ComputeChannel(Channel):
         frame.position += form.dwords
         self.device.consulted.mark(form.mark)
         if packet.odd:
-            self._unusual(form, packet, words[index : index + form.dwords])
+            self._check_unusual(form, packet, words[index : index + form.dwords])
         if form.run is None:
             raise Illegal(f"{form.row.name} is not simulated: its effect on this device is unknown")
         form.run(self, packet)
@@ -167,7 +167,7 @@ class ComputeChannel(Channel):
 
     # --- findings about a packet --------------------------------------------------------------------------------
 
-    def _unusual(self, form: PacketForm, packet: Any, words: Sequence[int]) -> None:
+    def _check_unusual(self, form: PacketForm, packet: Any, words: Sequence[int]) -> None:
         name = form.row.name
         for dword, free in reserved(form.row, form.dwords, self.generation).items():
             extra = words[dword] & free

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
 from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
 from zinc_rt.sim.facts import DEFAULT, Behaviour
@@ -76,7 +76,7 @@ class DeviceState:
         engine: ShaderEngine,
         reorder_seed: int | None,
         behaviour: Behaviour = DEFAULT,
-        consulted: Consulted | None = None,
+        consulted: Coverage | None = None,
     ) -> None:
         self.kmd = kmd
         self.messages = KmdMessages(kmd)
@@ -84,7 +84,7 @@ class DeviceState:
         self.engine = engine
         self.reorder_seed = reorder_seed
         self.behaviour = behaviour
-        self.consulted = consulted or Consulted()
+        self.consulted = consulted or Coverage()
         self.flags = Flags()
         self.published: Clock = {}
         self._unseen: dict[tuple[int, int], tuple[AddressSpace, Clock]] = {}  # by space and VA: not written back

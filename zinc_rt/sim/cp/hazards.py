@@ -152,10 +152,10 @@ class Hazards:
                     self._check(record, other)
                 elif issue < other.settled:
                     self._check(record, other)
-                    if self._settles(record, other):
+                    if self._is_ordered(record, other):
                         other.settled = issue
 
-    def _settles(self, later: AccessRecord, earlier: AccessRecord) -> bool:
+    def _is_ordered(self, later: AccessRecord, earlier: AccessRecord) -> bool:
         """Return whether the pair is settled: later work of a queue inherits what `later` has waited for
         and read fresh."""
         if earlier.issue > later.issue or earlier.past_l2:

@@ -13,7 +13,7 @@ class Illegal(Exception):
     """The queue stops at this packet permanently. The message gives the reason, as a clause."""
 
 
-class FaultIn(Exception):
+class MemoryFaultStop(Exception):
     """A Fault of work other than the current packet: `label` names the work, `at` (frame, position) is the
     packet that launched it; None: the current one."""
 

@@ -51,7 +51,7 @@ class QueueScheduler:
         if not wanting:
             return set()
         free = self.slots - len(self._mapped)
-        for channel in self._leaving(len(wanting) - free):
+        for channel in self._channels_to_unmap(len(wanting) - free):
             del self._mapped[channel]
             self._waiting[channel] = 0
             free += 1
@@ -64,7 +64,7 @@ class QueueScheduler:
             self._waiting[channel] += 1
         return set(chosen)
 
-    def _leaving(self, wanted: int) -> Iterable[Channel]:
+    def _channels_to_unmap(self, wanted: int) -> Iterable[Channel]:
         """Return up to `wanted` queues to unmap: idle and dead ones first, then those whose quantum is
         over."""
         if wanted <= 0:

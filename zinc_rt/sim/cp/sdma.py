@@ -69,7 +69,7 @@ class SdmaChannel(Channel):
     def copied(self, advance: Callable[[], bool], accesses: Accesses) -> None:
         """Start a copy; the next packet waits for it."""
         self.launch(WorkKind.DMA, lambda: accesses if advance() else None)
-        over = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.saw(WorkKind.DMA))
+        over = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.mark_coverage(WorkKind.DMA))
         self.wait_for(over)
 
     def packet_dwords(self, header: int) -> int:
@@ -163,7 +163,7 @@ def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
         return compare(int.from_bytes(channel.space.read(va, 4), "little") & mask, reference)
 
     text = f"memory 0x{va:x} ({channel.space.describe(va)}) & {mask:#x} against {reference:#x}"
-    channel.wait_for(Wait(ready, text, then=lambda: channel.learned_from(va)))
+    channel.wait_for(Wait(ready, text, then=lambda: channel.acquire_from(va)))
 
 
 def _cond_exe(channel: SdmaChannel, words: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.fetch import FetchFrame
-from zinc_rt.sim.cp.interruptions import FaultIn
+from zinc_rt.sim.cp.interruptions import MemoryFaultStop
 from zinc_rt.sim.interfaces import Fault
 
 HELD_BACK = 16  # with a seed: more than this and some of it runs
@@ -59,7 +59,7 @@ class Pending:
         """Return whether work of that kind, or any work, is unfinished."""
         return any(kind is None or work.kind is kind for work in self._items)
 
-    def unended(self) -> bool:
+    def has_unfinished(self) -> bool:
         """Return the work that no later end-of-pipe event covers."""
         return bool(self._items) and self._items[-1].kind is not None
 
@@ -107,4 +107,4 @@ def _advance(work: Work) -> bool:
     try:
         return work.advance()
     except Fault as fault:
-        raise FaultIn(fault, work.label, work.at) from fault
+        raise MemoryFaultStop(fault, work.label, work.at) from fault

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.userq_ioctls import EOP_BYTES, ip_usable, switched_on
+from zinc_rt.sim.driver.userq_ioctls import EOP_BYTES, ip_usable, is_enabled
 from zinc_rt.sim.memory.buffers import Heap
 from zinc_rt.sim.memory.vm import VA_HOLE_END, VA_HOLE_START, VA_TOP_RESERVED
 from zinc_rt.sim.tables import amdgpu
@@ -46,7 +46,7 @@ def _hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
         available_rings={amdgpu.AMDGPU_HW_IP_GFX: 1, amdgpu.AMDGPU_HW_IP_COMPUTE: 0xF}.get(ip, 3),
         ip_discovery_version=major << 16 | minor << 8 | revision,
     )
-    if gpu.linux.userq_slots and switched_on(gpu):
+    if gpu.linux.userq_slots and is_enabled(gpu):
         slots = USERQ_SLOTS_PER_PIPE * gpu.chip.mec_pipes
         record["userq_num_slots"] = slots if ip == amdgpu.AMDGPU_HW_IP_COMPUTE else 1
     if not gpu.linux.userq_slots:

@@ -25,7 +25,7 @@ _FLAGS = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE | 3
 _IPS = (amdgpu.AMDGPU_HW_IP_GFX, amdgpu.AMDGPU_HW_IP_COMPUTE, amdgpu.AMDGPU_HW_IP_DMA)
 
 
-def switched_on(gpu: SimGpu) -> bool:
+def is_enabled(gpu: SimGpu) -> bool:
     """Return whether amdgpu.user_queue=1."""
     return gpu.linux.userq and not gpu.injector.on("user-queue-off")
 
@@ -35,7 +35,7 @@ def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
     need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
     if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; only simulated ones are reported
         return False
-    if not switched_on(gpu) or need is None or gpu.injector.on("firmware-old"):
+    if not is_enabled(gpu) or need is None or gpu.injector.on("firmware-old"):
         return False
     return have.me >= need.me and have.pfp >= need.pfp and have.mec >= need.mec and have.mes >= need.mes
 
@@ -46,7 +46,7 @@ def _open(call: IoctlCall) -> SimGpu:
     gpu.check_alive()
     if not gpu.linux.userq:
         raise OSError(errno.EINVAL, "this kernel has no user queues")
-    if not switched_on(gpu) and gpu.linux.userq_off_errno == ENOTSUPP:
+    if not is_enabled(gpu) and gpu.linux.userq_off_errno == ENOTSUPP:
         raise OSError(ENOTSUPP, "amdgpu.user_queue is off")
     return gpu
 
@@ -137,10 +137,10 @@ def _mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
     if not gpu.linux.userq_va_checks:
         return []
     wanted = (("queue_va", call.arg["queue_size"]), ("rptr_va", PAGE_BYTES), ("wptr_va", PAGE_BYTES))
-    return [_covered(file, call.arg[name], size, name) for name, size in wanted]
+    return [_mapping_of_range(file, call.arg[name], size, name) for name, size in wanted]
 
 
-def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
+def _mapping_of_range(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
     """Check that one mapping covers the range; the size counts in whole pages, rounded down."""
     span = file.vm.span_at(va)
     start, pages = va & ~(PAGE_BYTES - 1), size_bytes // PAGE_BYTES
@@ -149,7 +149,7 @@ def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
     return span.bo
 
 
-def _held_wptr(file: DrmFile, va: int) -> int:
+def _pin_wptr(file: DrmFile, va: int) -> int:
     """Read the write pointer through the buffer mapped there, regardless of the mapping's permissions
     (amdgpu_userq_fence_read_wptr)."""
     span = file.vm.span_at(va)
@@ -177,12 +177,14 @@ def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, list[Bo]]:
             mqd["ctx_save_area_size"] < sizes.save_restore_bytes
         ):
             raise OSError(errno.EINVAL, "sizes of the context save area")
-        held.append(_covered(file, mqd["ctx_save_area_va"], mqd["ctx_save_area_size"], "ctx_save_area_va"))
+        held.append(
+            _mapping_of_range(file, mqd["ctx_save_area_va"], mqd["ctx_save_area_size"], "ctx_save_area_va")
+        )
     eop_va = mqd["eop_va"]
     if gpu.linux.userq_eop_check == "none":
         return eop_va, held
     try:
-        return eop_va, [*held, _covered(file, eop_va, EOP_BYTES, "eop_va")]
+        return eop_va, [*held, _mapping_of_range(file, eop_va, EOP_BYTES, "eop_va")]
     except OSError:
         if gpu.linux.userq_eop_check == "crash":
             gpu.log("BUG: kernel NULL pointer dereference, in mes_userq_map")
@@ -226,7 +228,7 @@ def signal(call: IoctlCall) -> None:
     queue = file.user_queues.queues.get(arg["queue_id"])
     if queue is None:
         raise OSError(errno.ENOENT, "unknown queue")
-    value = _held_wptr(file, queue.hardware.wptr_va)
+    value = _pin_wptr(file, queue.hardware.wptr_va)
     if gpu.injector.strikes("signal-before-wptr"):
         value = queue.wptr_rung
     queue.wptr_rung = value

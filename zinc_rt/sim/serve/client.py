@@ -28,9 +28,9 @@ from zinc_rt.sim.executions import KernelExecution, from_json
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, OtherAccess
 from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineOptions
 from zinc_rt.sim.serve import wire
-from zinc_rt.sim.serve.interrupts import HeldInterrupts
+from zinc_rt.sim.serve.interrupts import DeferredInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
-from zinc_rt.sim.serve.socket_path import DeviceLost, only_one, runtime_dir
+from zinc_rt.sim.serve.socket_path import DeviceLost, lock_socket, runtime_dir
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables import amdgpu, drm, kfd
@@ -48,7 +48,7 @@ def start(name: str = "default", **options: Any) -> Path:
     """Return the socket of the device with this name and these options (of MachineOptions); start the device
     unless it runs. Devices of one name with different options are different devices."""
     path = runtime_dir() / f"{name}{_suffix(options)}.sock"
-    with only_one(path):
+    with lock_socket(path):
         if not _answers(path):
             path.unlink(missing_ok=True)
             _spawn(path, options)
@@ -120,7 +120,7 @@ class SimClient:
     def __init__(self, path: Path | None = None, *, name: str = "default", **options: Any) -> None:
         self.path = path or Path()
         self._local = threading.local()
-        self._interrupts = HeldInterrupts()
+        self._interrupts = DeferredInterrupts()
         self._token: str | None = None
         self._lost = False
         self._expected: dict[str, Any] = {}  # options that the device must have
@@ -172,7 +172,7 @@ class SimClient:
             hello = wire.receive(connection)
         except (OSError, wire.ConnectionClosed) as error:
             connection.close()
-            raise self._gone() from error
+            raise self._lost_error() from error
         try:
             self._check_options(hello.header.get("options", {}))
         except UsageError:
@@ -194,7 +194,7 @@ class SimClient:
                 next="end its other clients, or use another socket",
             )
 
-    def _gone(self) -> OSError:
+    def _lost_error(self) -> OSError:
         if not self._lost:
             self._lost = True
             result = crash.kept(self.path, cache_folder() / "crashes")
@@ -203,15 +203,15 @@ class SimClient:
         return OSError(errno.ENODEV, self._end)
 
     def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.WireMessage:
-        with self._interrupts.held():
+        with self._interrupts.deferred():
             if self._lost:
-                raise self._gone()
+                raise self._lost_error()
             connection = self._connection()
             try:
                 wire.send(connection, wire.WireMessage(header, body, list(fds)))
                 return wire.receive(connection)
             except (OSError, wire.ConnectionClosed) as error:
-                raise self._gone() from error
+                raise self._lost_error() from error
             except BaseException:
                 del self._local.socket  # an answer is still to come: the next request goes by another connection
                 raise

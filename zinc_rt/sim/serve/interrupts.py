@@ -16,7 +16,7 @@ from typing import Any
 Handler = Callable[[int, FrameType | None], Any]
 
 
-class HeldInterrupts:
+class DeferredInterrupts:
     """Delivers an interrupt received during an exchange when the next one begins, so that the caller has
     the result.
 
@@ -27,7 +27,7 @@ class HeldInterrupts:
         self._held: Handler | None = None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def deferred(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -30,7 +30,7 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.operations import ClientSession, answer
 from zinc_rt.sim.serve.remote_memory import RemoteMemory
-from zinc_rt.sim.serve.socket_path import only_one
+from zinc_rt.sim.serve.socket_path import lock_socket
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
 
@@ -79,7 +79,7 @@ class Server:
         finally:
             connection.close()
             if session is not None:
-                self._left(session)
+                self._end_session(session)
 
     def _hello(self, connection: socket.socket) -> ClientSession:
         message = wire.receive(connection)
@@ -107,11 +107,11 @@ class Server:
         try:
             wire.send(connection, wire.WireMessage(about))
         except OSError:  # gone before it was greeted
-            self._left(session)
+            self._end_session(session)
             raise
         return session
 
-    def _left(self, session: ClientSession) -> None:
+    def _end_session(self, session: ClientSession) -> None:
         with self._lock:
             session.connections -= 1
             if session.connections:
@@ -287,18 +287,18 @@ def _serve(machine: SimMachine, path: Path, *, stay: bool) -> None:
             in_use = error.errno == errno.EADDRINUSE
             next_ = "choose another path, or remove it if no server is left behind it" if in_use else None
             raise OutputError(f"--socket {path}: {error.strerror or error}", next=next_) from error
-        before = signal.signal(signal.SIGTERM, _terminated)
+        before = signal.signal(signal.SIGTERM, _on_sigterm)
         try:
             print(json.dumps({"ready": str(path)}), flush=True)
             Server(machine, listener, stay=stay).serve()
         finally:
             signal.signal(signal.SIGTERM, before)
-            with only_one(path):  # so that no client finds a socket without a server
+            with lock_socket(path):  # so that no client finds a socket without a server
                 path.unlink(missing_ok=True)
                 listener.close()
 
 
-def _terminated(number: int, frame: object) -> None:
+def _on_sigterm(number: int, frame: object) -> None:
     """Handle a service manager's SIGTERM: remove the socket too."""
     sys.exit(128 + number)
 

@@ -40,7 +40,7 @@ class SharedPages:
         if not is_user_range(address, size_bytes):
             raise OSError(errno.EFAULT, "no user pages")
         known = self._shared.get((address, size_bytes))
-        if known is not None and self._still_there(address, size_bytes, known):
+        if known is not None and self._is_current(address, size_bytes, known):
             return known
         content = self._memory.read(address, size_bytes)
         self._memory.write(address, content[:1])
@@ -55,7 +55,7 @@ class SharedPages:
         self._shared[address, size_bytes] = fd
         return fd
 
-    def _still_there(self, address: int, size_bytes: int, fd: int) -> bool:
+    def _is_current(self, address: int, size_bytes: int, fd: int) -> bool:
         inode = os.fstat(fd).st_ino
         for line in Path("/proc/self/maps").read_text().splitlines():
             span, _, _, _, number = line.split()[:5]

@@ -30,7 +30,7 @@ def runtime_dir() -> Path:
 
 
 @contextlib.contextmanager
-def only_one(socket_path: Path) -> Iterator[None]:
+def lock_socket(socket_path: Path) -> Iterator[None]:
     """Hold the lock file next to the socket; the file remains."""
     with socket_path.with_name("start.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

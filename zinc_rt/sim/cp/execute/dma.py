@@ -20,7 +20,7 @@ PIECES_A_STEP = 256
 def dma_data(channel: ComputeChannel, packet: View) -> None:
     _transfer(channel, packet)
     if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC; also of 0 bytes: Mesa's si_cp_dma_wait_for_idle
-        result = partial(channel.saw, WorkKind.DMA)
+        result = partial(channel.mark_coverage, WorkKind.DMA)
         channel.wait_for(
             Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=result)
         )
@@ -39,7 +39,7 @@ def _transfer(channel: ComputeChannel, packet: View) -> None:
     if size == 0 and not packet.cp_sync:
         channel.unverified("dma-empty", "a copy of 0 bytes")
     if packet.raw_wait:
-        channel.saw(WorkKind.DMA)
+        channel.mark_coverage(WorkKind.DMA)
     if packet.dst_sel == NOWHERE or size == 0:
         return
     past_l2 = packet.dst_sel == ADDRESS or packet.src_sel == ADDRESS

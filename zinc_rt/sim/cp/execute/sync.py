@@ -174,7 +174,7 @@ def event_write(channel: ComputeChannel, packet: View) -> None:
         channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, not 4")
 
     def flushed() -> None:
-        channel.saw(WorkKind.WAVES)
+        channel.mark_coverage(WorkKind.WAVES)
         channel.pending.settle()
 
     channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=flushed))
@@ -229,6 +229,6 @@ def _wait_for_memory(channel: ComputeChannel, packet: View, size: int) -> None:
             lambda: compare(int.from_bytes(space.read(va, size), "little") & mask, reference),
             f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
             _preemptible(channel, packet),
-            lambda: channel.learned_from(va),
+            lambda: channel.acquire_from(va),
         )
     )

@@ -18,7 +18,7 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     """
     if not channel.is_user:
         raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence: user queues have one")
-    if channel.pending.unended():
+    if channel.pending.has_unfinished():
         channel.unverified(
             "fence-order",
             "work is still running and no RELEASE_MEM stands behind it: whether PROTECTED_FENCE_SIGNAL waits for "
@@ -60,6 +60,6 @@ def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
 
     def learned() -> None:
         for va, _ in packet.fences:
-            channel.learned_from(va & ~7)
+            channel.acquire_from(va & ~7)
 
     channel.wait_for(Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned))

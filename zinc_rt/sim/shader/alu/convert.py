@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.alu.directed import from_integer, narrowed
+from zinc_rt.sim.shader.alu.directed import from_integer, narrow
 from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
     absolute,
     bits_of,
-    flushed,
-    halves_joined,
+    flush_denormals,
     is_nan,
+    join_halves,
     op,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
@@ -54,7 +54,7 @@ def _from_integer(to: ir.Type, signed: bool) -> Build:
     def build(e: Emitter, value: Value) -> Value:
         if to is HALF:  # 16 bits are exact in 24
             convert = e.b.sitofp if signed else e.b.uitofp
-            return narrowed(e, convert(value, e.b.lanes(FLOAT)), HALF)
+            return narrow(e, convert(value, e.b.lanes(FLOAT)), HALF)
         return from_integer(e, value, to, signed=signed)
 
     return build
@@ -72,14 +72,14 @@ def _byte(number: int) -> Build:
 def _nearest(e: Emitter, value: Value) -> Value:
     """Return floor(x + 0.5), computed in 64 bits so that the sum is exact enough."""
     half = e.b.fadd(e.b.fpext(value, e.b.lanes(DOUBLE)), 0.5)
-    return _by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", half.type, half), I32, True))
+    return _round_by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", half.type, half), I32, True))
 
 
 def _floor(e: Emitter, value: Value) -> Value:
-    return _by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", value.type, value), I32, True))
+    return _round_by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", value.type, value), I32, True))
 
 
-def _by_sign(e: Emitter, value: Value, result: Value) -> Value:
+def _round_by_sign(e: Emitter, value: Value, result: Value) -> Value:
     """Replace NaN by the range limit of the NaN's sign. Captured on silicon; the manual specifies 0."""
     negative = e.b.icmp_signed("<", bits_of(e, value), 0)
     end = e.b.select(negative, constant(1 << 31, result.type), constant((1 << 31) - 1, result.type))
@@ -106,11 +106,11 @@ def half_toward_zero(e: Emitter, value: Value) -> Value:
 
 def _half_toward_zero_in_mode(e: Emitter, value: Value) -> Value:
     half = e.b.bitcast(half_toward_zero(e, value), e.b.lanes(HALF))
-    return bits_of(e, flushed(e, half) if e.mode.flushes_results(HALF) else half)
+    return bits_of(e, flush_denormals(e, half) if e.mode.flushes_results(HALF) else half)
 
 
 def _packing(convert: Build) -> Build:
-    return lambda e, a, b: halves_joined(e, convert(e, a), convert(e, b))
+    return lambda e, a, b: join_halves(e, convert(e, a), convert(e, b))
 
 
 def normalised(signed: bool) -> Build:
@@ -148,10 +148,10 @@ def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
     return e.b.or_(kept, e.b.shl(byte, by))
 
 
-def _resized(to: ir.Type) -> Build:
+def _resize(to: ir.Type) -> Build:
     def build(e: Emitter, value: Value) -> Value:
-        narrow = type_bits(to) < type_bits(value.type.element)
-        return narrowed(e, value, to) if narrow else e.b.fpext(value, e.b.lanes(to))
+        is_narrower = type_bits(to) < type_bits(value.type.element)
+        return narrow(e, value, to) if is_narrower else e.b.fpext(value, e.b.lanes(to))
 
     return build
 
@@ -172,10 +172,10 @@ OPS = {
     "v_cvt_nearest_i32_f32": op("i=f", _nearest),
     "v_cvt_floor_i32_f32": op("i=f", _floor),
     "v_cvt_off_f32_i4": op("f=i", _off_f32_i4),
-    "v_cvt_f16_f32": op("h=f", _resized(HALF)),
-    "v_cvt_f32_f16": op("f=h", _resized(FLOAT)),
-    "v_cvt_f32_f64": op("f=d", _resized(FLOAT)),
-    "v_cvt_f64_f32": op("d=f", _resized(DOUBLE)),
+    "v_cvt_f16_f32": op("h=f", _resize(HALF)),
+    "v_cvt_f32_f16": op("f=h", _resize(FLOAT)),
+    "v_cvt_f32_f64": op("f=d", _resize(FLOAT)),
+    "v_cvt_f64_f32": op("d=f", _resize(DOUBLE)),
     **{f"v_cvt_f32_ubyte{number}": op("f=i", _byte(number)) for number in range(4)},
     "v_cvt_norm_i16_f16": op("s=h", normalised(True)),
     "v_cvt_norm_u16_f16": op("s=h", normalised(False)),

@@ -70,11 +70,11 @@ def _declared(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Functio
 
 
 def arithmetic(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
-    """Emit fadd, fsub, fmul or fma on values of one 32-bit or 64-bit type (for 16 bits see `narrowed`)."""
-    return rounded(e, name, e.mode.rounding(_element(values[0].type)), *values)
+    """Emit fadd, fsub, fmul or fma on values of one 32-bit or 64-bit type (for 16 bits see `narrow`)."""
+    return round_directed(e, name, e.mode.rounding(_element_type(values[0].type)), *values)
 
 
-def rounded(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.Value:
+def round_directed(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.Value:
     of = values[0].type
     if rounding is not Rounding.NEAREST:
         return directed(e, name, of, rounding, *values)
@@ -83,7 +83,7 @@ def rounded(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.
     return getattr(e.b, name)(*values)
 
 
-def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
+def narrow(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
     """Convert a float (or vector) to a shorter format with that format's rounding mode. Does not support 64 to 16
     bits.
 
@@ -98,7 +98,7 @@ def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
 
 def _narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
     rounding = e.mode.rounding(to)
-    result = _of(value.type, to)
+    result = _constant_like(value.type, to)
     if rounding is Rounding.NEAREST:
         return e.b.fptrunc(value, result)
     if to is not HALF:
@@ -115,17 +115,17 @@ def zero_if_tiny(e: Emitter, result: ir.Value, scaled: ir.Value) -> ir.Value:
     rounded at that scale, is below UP times the smallest normal number: gfx1201 detects tininess after rounding
     (captured on silicon).
     """
-    minimum = SMALLEST[_element(result.type)] * UP
+    minimum = SMALLEST[_element_type(result.type)] * UP
     tiny = e.b.fcmp_ordered("<", e.b.intrinsic("llvm.fabs", scaled.type, scaled), minimum)
     zero = e.b.intrinsic("llvm.copysign", result.type, constant(0.0, result.type), result)
     return e.b.select(tiny, zero, result)
 
 
-def judged(e: Emitter, name: str, result: ir.Value, *values: ir.Value) -> ir.Value:
+def correct_by_error(e: Emitter, name: str, result: ir.Value, *values: ir.Value) -> ir.Value:
     """Flush a tiny result of a 32-bit or 64-bit fadd, fsub, fmul or fma to 0 if the mode says so. Sums near the
     denormals are exact.
     """
-    if name not in ("fmul", "fma") or not e.mode.flushes_results(_element(result.type)):
+    if name not in ("fmul", "fma") or not e.mode.flushes_results(_element_type(result.type)):
         return result
     sizes = [e.b.intrinsic("llvm.fabs", value.type, value) for value in values[:2]]
     first = e.b.fcmp_ordered("<", *sizes)
@@ -141,14 +141,14 @@ def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
     Does not use a constrained intrinsic: the x86 back end of LLVM 22 aborts the process on it.
     """
     b, of = e.b, value.type
-    nearest = b.fptrunc(value, _of(of, HALF))
+    nearest = b.fptrunc(value, _constant_like(of, HALF))
     back = b.fpext(nearest, of)
-    bits = b.bitcast(nearest, _of(of, I16))
+    bits = b.bitcast(nearest, _constant_like(of, I16))
     size, got = (b.intrinsic("llvm.fabs", of, item) for item in (value, back))
     farther = b.zext(b.fcmp_ordered(">", got, size), bits.type)
     nearer = b.zext(b.fcmp_ordered("<", got, size), bits.type)
     if rounding is not Rounding.ZERO:
-        negative = b.icmp_signed("<", b.bitcast(value, _of(of, I32)), 0)
+        negative = b.icmp_signed("<", b.bitcast(value, _constant_like(of, I32)), 0)
         inwards = negative if rounding is Rounding.UP else b.not_(negative)
         none = bits.type(0) if isinstance(bits.type, ir.IntType) else ir.Constant(bits.type, None)
         farther, nearer = b.select(inwards, farther, none), b.select(inwards, none, nearer)
@@ -158,16 +158,16 @@ def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
 
 def from_integer(e: Emitter, value: ir.Value, to: ir.Type, *, signed: bool) -> ir.Value:
     """Convert a 32-bit integer (or vector) to a 32-bit float."""
-    name, result = "sitofp" if signed else "uitofp", _of(value.type, to)
+    name, result = "sitofp" if signed else "uitofp", _constant_like(value.type, to)
     rounding = e.mode.rounding(to)
     if rounding is Rounding.NEAREST or to is not FLOAT:
         return getattr(e.b, name)(value, result)
     return directed(e, name, result, rounding, value)
 
 
-def _element(of: ir.Type) -> ir.Type:
+def _element_type(of: ir.Type) -> ir.Type:
     return of.element if isinstance(of, ir.VectorType) else of
 
 
-def _of(like: ir.Type, element: ir.Type) -> ir.Type:
+def _constant_like(like: ir.Type, element: ir.Type) -> ir.Type:
     return ir.VectorType(element, like.count) if isinstance(like, ir.VectorType) else element

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.alu.vector import Value, half_of_double, largest_for_infinity, outlined
+from zinc_rt.sim.shader.alu.vector import Value, half_of_double, largest_for_infinity, outline
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant
 
@@ -75,10 +75,10 @@ def dot_step(e: Emitter, kind: str, result: str, a: list[Value], b: list[Value],
 
     saturates = result == "f16" and e.mode.saturates
     name = f"zrt.dot{2 * count}.{kind}.{result}.{e.wave}{'.saturating' * saturates}"
-    return outlined(e, name, addend.type, body, *a, *b, addend)
+    return outline(e, name, addend.type, body, *a, *b, addend)
 
 
-def _decoded(e: Emitter, bits: Value, of: _Format) -> _Number:
+def _decode_operand(e: Emitter, bits: Value, of: _Format) -> _Number:
     b = e.b
     width = of.fraction + of.exponent
     size = b.and_(bits, (1 << width) - 1)
@@ -107,7 +107,7 @@ def _step(e: Emitter, kind: str, result: str, a: tuple[Value, ...], b: tuple[Val
     for left, right in zip(a, b, strict=True):
         products = []
         for shift in (0, 16):
-            x, y = (_decoded(e, e.b.and_(e.b.lshr(word, shift), 0xFFFF), of) for word in (left, right))
+            x, y = (_decode_operand(e, e.b.and_(e.b.lshr(word, shift), 0xFFFF), of) for word in (left, right))
             zero = e.b.or_(x.zero, y.zero)
             infinite = e.b.or_(x.infinite, y.infinite)
             negative = e.b.xor(x.negative, y.negative)
@@ -120,9 +120,9 @@ def _step(e: Emitter, kind: str, result: str, a: tuple[Value, ...], b: tuple[Val
             products.append((e.b.shl(product, _GUARD - 2 * of.fraction), grid))
         pairs.append(_pair(e, products))
     out = _FORMATS[result]
-    c = _decoded(e, addend, out)
+    c = _decode_operand(e, addend, out)
     total = _sum(e, pairs, c, of=out)
-    bits = _rounded(e, *total, result)
+    bits = _round_sum(e, *total, result)
     invalid = e.b.or_(invalid, e.b.and_(plus, minus))
     for product, other in ((plus, c.negative), (minus, e.b.not_(c.negative))):
         invalid = e.b.or_(invalid, e.b.all(product, c.infinite, other, e.b.not_(c.nan)))
@@ -140,7 +140,7 @@ def _step(e: Emitter, kind: str, result: str, a: tuple[Value, ...], b: tuple[Val
     return bits
 
 
-def _floored(e: Emitter, value: Value, by: Value) -> Value:
+def _shift_floor(e: Emitter, value: Value, by: Value) -> Value:
     """Return value / 2**by, rounded towards -infinity. `by` may exceed the width of the value."""
     return e.b.ashr(value, e.b.intrinsic("llvm.umin", by.type, by, constant(31, by.type)))
 
@@ -151,7 +151,7 @@ def _larger(e: Emitter, a: Value, b: Value) -> Value:
 
 def _pair(e: Emitter, products: list[tuple[Value, Value]]) -> tuple[Value, Value]:
     grid = _larger(e, products[0][1], products[1][1])
-    parts = [_floored(e, product, e.b.sub(grid, own)) for product, own in products]
+    parts = [_shift_floor(e, product, e.b.sub(grid, own)) for product, own in products]
     return e.b.add(*parts), grid
 
 
@@ -168,16 +168,16 @@ def _sum(e: Emitter, pairs: list[tuple[Value, Value]], c: _Number, of: _Format) 
     none = constant(0, size.type)
     rise = b.intrinsic("llvm.smax", down.type, b.sub(0, down), none)
     by = _larger(e, down, none)
-    kept = _floored(e, b.shl(c.significand, rise), by)
-    gone = b.equal(_floored(e, b.shl(size, rise), by), 0)
+    kept = _shift_floor(e, b.shl(c.significand, rise), by)
+    gone = b.equal(_shift_floor(e, b.shl(size, rise), by), 0)
     drops = b.all(c.negative, gone, b.icmp_signed(">", grid, of.smallest))
     total = b.select(drops, none, kept)
     for value, own in pairs:
-        total = b.add(total, _floored(e, value, b.sub(grid, own)))
+        total = b.add(total, _shift_floor(e, value, b.sub(grid, own)))
     return total, grid
 
 
-def _rounded(e: Emitter, total: Value, grid: Value, result: str) -> Value:
+def _round_sum(e: Emitter, total: Value, grid: Value, result: str) -> Value:
     b = e.b
     scale = b.bitcast(b.shl(b.add(b.sext(grid, b.lanes(I64)), 1023), 52), b.lanes(DOUBLE))
     exact = b.fmul(b.sitofp(total, b.lanes(DOUBLE)), scale)

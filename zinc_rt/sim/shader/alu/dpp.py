@@ -54,7 +54,7 @@ def lanes_constant(e: Emitter, lanes: list[bool]) -> ir.Constant:
     return vector_of((lane for lane in lanes), I1)
 
 
-def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = False) -> ir.Value:
+def shuffle(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = False) -> ir.Value:
     """Permute <W x T> so that lane i reads lane reads[i]. For None it reads 0 with `zero_outside`, otherwise its
     own value, which is not used.
     """
@@ -73,7 +73,7 @@ def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterato
     if not instruction.encoding.endswith(("_DPP16", "_DPP8")):
         yield operands
         return
-    operand, limit = _permuted(e, instruction, operands[first])
+    operand, limit = _permute_source(e, instruction, operands[first])
     operands = (*operands[:first], operand, *operands[first + 1 :])
     if limit is None:
         yield operands
@@ -82,7 +82,7 @@ def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterato
             yield operands
 
 
-def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Operand, ir.Value | None]:
+def _permute_source(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Operand, ir.Value | None]:
     """Return source 0 as a virtual register, and the lanes that may be written (None for all lanes)."""
     if source.kind is not Kind.VGPR:
         raise NotSimulated(f"has {source.text} as a DPP source")
@@ -107,12 +107,12 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
         lanes = lanes if e.exec.full else e.b.and_(lanes, e.exec.mask())
     used = ALL if source.half is None else 0xFFFF << 16 * source.half
     values = [e.regs.read_vgpr(source.index + index, lanes=lanes, used=used) for index in range(source.width)]
-    moved = [shuffled(e, value, reads, zero_outside=any(outside) and zero) for value in values]
+    moved = [shuffle(e, value, reads, zero_outside=any(outside) and zero) for value in values]
     limit: ir.Value | None = None
     if any(outside) and not zero:
         lets_through = [through and not out for through, out in zip(lets_through, outside, strict=True)]
     if not e.exec.full and not fetch_inactive:
-        active = shuffled(e, e.exec.mask(), reads, zero_outside=any(outside))
+        active = shuffle(e, e.exec.mask(), reads, zero_outside=any(outside))
         if zero:
             nothing = ir.Constant(values[0].type, None)
             moved = [e.b.select(active, value, nothing) for value in moved]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.alu.dpp import shuffled
+from zinc_rt.sim.shader.alu.dpp import shuffle
 from zinc_rt.sim.shader.alu.vector import Value
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I1, I16, I32, I64, constant, vector_of
@@ -101,7 +101,7 @@ def _emit_permlane64(e: Emitter, instruction: Instruction) -> None:
         return
     destination, origin = instruction.operands
     value = e.regs.read_vgpr(origin.index)
-    e.regs.write_vgpr(destination.index, shuffled(e, value, tuple(lane ^ 32 for lane in range(64))))
+    e.regs.write_vgpr(destination.index, shuffle(e, value, tuple(lane ^ 32 for lane in range(64))))
 
 
 def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
-from zinc_rt.sim.shader.alu.directed import directed, narrowed, rounded
+from zinc_rt.sim.shader.alu.directed import directed, narrow, round_directed
 from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.small_float import from_bf8, from_fp8
 from zinc_rt.sim.shader.alu.vector import (
@@ -19,18 +19,18 @@ from zinc_rt.sim.shader.alu.vector import (
     NAN,
     Build,
     Value,
-    clamped_to_one,
-    flushed,
-    fused,
-    halves_joined,
+    clamp_to_one,
+    flush_denormals,
+    fused_multiply_add,
     is_nan,
+    join_halves,
     largest_for_infinity,
-    narrowed_twice,
-    quieted,
+    narrow_in_two_steps,
+    quiet_nan,
     set_result,
     source,
     sum_to_odd,
-    swapped,
+    swap_operands,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.float_mode import Rounding
@@ -74,7 +74,7 @@ def float_half(e: Emitter, value: Value, upper: int, negate: int) -> Value:
 
 
 def _in_mode(e: Emitter, value: Value, flushes: bool) -> Value:
-    return flushed(e, value) if flushes else value
+    return flush_denormals(e, value) if flushes else value
 
 
 def float_of_bfloat(e: Emitter, value: Value, upper: int, negate: int) -> Value:
@@ -126,14 +126,14 @@ class Packed:
             else:
                 values = [half_of(e, w, upper) for w, upper in zip(words, select_bits, strict=False)]
             halves.append(self._half(e, instruction, values))
-        e.set_vector(instruction.operands[0], halves_joined(e, *halves))
+        e.set_vector(instruction.operands[0], join_halves(e, *halves))
 
     def _half(self, e: Emitter, instruction: Instruction, values: list[Value]) -> Value:
         clamp = instruction.modifier("clamp") is not None
         value = (self.saturated if clamp and self.saturated else self.build)(e, *values)
         if not self.floats:
             return value
-        value = clamped_to_one(e, instruction, largest_for_infinity(e, value, values))
+        value = clamp_to_one(e, instruction, largest_for_infinity(e, value, values))
         value = _in_mode(e, value, self.flushes and e.mode.flushes_results(HALF))
         return e.b.bitcast(value, e.b.lanes(I16))
 
@@ -157,11 +157,11 @@ def _emit_mix(result: str) -> EmitFunction:
                 value = _in_mode(e, value, e.mode.flushes_sources(HALF))
                 values.append(e.b.fpext(value, e.b.lanes(FLOAT)))
             if result == "f32":
-                value = clamped_to_one(e, instruction, _first_nan(e, fused(e, *values), *values))
+                value = clamp_to_one(e, instruction, _first_nan(e, fused_multiply_add(e, *values), *values))
                 e.set_vector(operands[0], _in_mode(e, value, e.mode.flushes_results(FLOAT)))
                 return
             half = largest_for_infinity(e, _half_of_fused(e, *values), values)
-            half = _in_mode(e, clamped_to_one(e, instruction, half), e.mode.flushes_results(HALF))
+            half = _in_mode(e, clamp_to_one(e, instruction, half), e.mode.flushes_results(HALF))
             bits = e.b.bitcast(half, e.b.lanes(I16))
             wide = e.b.zext(bits, e.b.lanes(I32))
             old = e.regs.read_vgpr(operands[0].index, check=False)
@@ -181,9 +181,9 @@ def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
     product, rounding = e.b.fmul(x, y), e.mode.rounding(HALF)
     if rounding is Rounding.NEAREST:
-        return narrowed_twice(e, _first_nan(e, sum_to_odd(e, product, z), x, y, z))
-    total = _first_nan(e, rounded(e, "fadd", rounding, product, z), x, y, z)
-    return narrowed(e, directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total), HALF)
+        return narrow_in_two_steps(e, _first_nan(e, sum_to_odd(e, product, z), x, y, z))
+    total = _first_nan(e, round_directed(e, "fadd", rounding, product, z), x, y, z)
+    return narrow(e, directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total), HALF)
 
 
 def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value:
@@ -193,9 +193,9 @@ def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value
     of = result.type.element
     product = e.b.fmul(a, b)
     invalid = e.b.bitcast(constant(NAN[of], e.b.lanes(INTEGERS[of])), result.type)
-    chosen = e.b.select(is_nan(e, product), invalid, e.b.select(is_nan(e, c), quieted(e, c), invalid))
+    chosen = e.b.select(is_nan(e, product), invalid, e.b.select(is_nan(e, c), quiet_nan(e, c), invalid))
     for value in (b, a):
-        chosen = e.b.select(is_nan(e, value), quieted(e, value), chosen)
+        chosen = e.b.select(is_nan(e, value), quiet_nan(e, value), chosen)
     return e.b.select(is_nan(e, result), chosen, result)
 
 
@@ -236,11 +236,11 @@ def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
 # --- float dot products
 
 
-def _picked(e: Emitter, value: Value, uppers: tuple[int, int], negates: tuple[int, int]) -> Value:
+def _pick_half(e: Emitter, value: Value, uppers: tuple[int, int], negates: tuple[int, int]) -> Value:
     """Return the halves of <W x i32> selected by op_sel, with neg modifiers applied."""
     if uppers != (0, 1):
         low, high = (half_of(e, value, upper) for upper in uppers)
-        value = halves_joined(e, low, high)
+        value = join_halves(e, low, high)
     mask = negates[0] * 0x8000 | negates[1] * 0x80000000
     return e.b.xor(value, mask) if mask else value
 
@@ -253,7 +253,7 @@ def _emit_dot2_f32(kind: str) -> EmitFunction:
                 modifier_bits(instruction, name, index) for index, name in enumerate(("op_sel", "op_sel_hi"))
             ]
             a, b = (
-                _picked(
+                _pick_half(
                     e,
                     word(e, operand, BOTH[kind]),
                     (uppers[0][index], uppers[1][index]),
@@ -280,7 +280,7 @@ def _emit_dot2_16(kind: str) -> EmitFunction:
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
             a, b = (
-                _picked(e, word(e, operand, BOTH[kind]), (0, 1), (int(operand.negate),) * 2)
+                _pick_half(e, word(e, operand, BOTH[kind]), (0, 1), (int(operand.negate),) * 2)
                 for operand in operands[1:3]
             )
             if operands[3].kind is Kind.FLOAT:
@@ -326,15 +326,15 @@ EMIT: dict[str, EmitFunction] = {
     "v_pk_sub_i16": Packed(2, False, _v.sub, _v.ssub_sat),
     "v_pk_add_u16": Packed(2, False, _v.add, _v.uadd_sat),
     "v_pk_sub_u16": Packed(2, False, _v.sub, _v.usub_sat),
-    "v_pk_lshlrev_b16": Packed(2, False, swapped(_v.shift_left)),
-    "v_pk_lshrrev_b16": Packed(2, False, swapped(_v.shift_right)),
-    "v_pk_ashrrev_i16": Packed(2, False, swapped(_v.shift_arithmetic)),
+    "v_pk_lshlrev_b16": Packed(2, False, swap_operands(_v.shift_left)),
+    "v_pk_lshrrev_b16": Packed(2, False, swap_operands(_v.shift_right)),
+    "v_pk_ashrrev_i16": Packed(2, False, swap_operands(_v.shift_arithmetic)),
     "v_pk_max_i16": Packed(2, False, _v.smax),
     "v_pk_min_i16": Packed(2, False, _v.smin),
     "v_pk_max_u16": Packed(2, False, _v.umax),
     "v_pk_min_u16": Packed(2, False, _v.umin),
-    "v_pk_fma_f16": Packed(3, True, fused),
-    "v_pk_fmac_f16": Packed(3, True, fused, accumulates=True),
+    "v_pk_fma_f16": Packed(3, True, fused_multiply_add),
+    "v_pk_fmac_f16": Packed(3, True, fused_multiply_add, accumulates=True),
     "v_pk_add_f16": Packed(2, True, vector_float.fadd),
     "v_pk_mul_f16": Packed(2, True, vector_float.fmul),
     "v_pk_min_num_f16": Packed(2, True, vector_float.min_num, flushes=False),

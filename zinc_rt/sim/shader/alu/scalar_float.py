@@ -10,7 +10,7 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.alu.directed import directed, from_integer, judged, narrowed, rounded
+from zinc_rt.sim.shader.alu.directed import correct_by_error, directed, from_integer, narrow, round_directed
 from zinc_rt.sim.shader.alu.scalar import unary
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.float_mode import Rounding
@@ -25,10 +25,10 @@ _UNORDERED = {"u": "uno", "nge": "<", "nlg": "==", "ngt": "<=", "nle": ">", "neq
 def float_source(e: Emitter, operand: Operand, of: ir.Type) -> ir.Value:
     """Return a float source according to the float mode: denormals may be flushed to zero."""
     value = e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
-    return _flushed(e, value) if e.mode.flushes_sources(of) else value
+    return _flush_denormal(e, value) if e.mode.flushes_sources(of) else value
 
 
-def _flushed(e: Emitter, value: ir.Value) -> ir.Value:
+def _flush_denormal(e: Emitter, value: ir.Value) -> ir.Value:
     """Replace a denormal by a zero of its sign."""
     exponent, sign, bits = (0x7C00, 0x8000, I16) if value.type is HALF else (0x7F800000, 0x80000000, I32)
     whole = e.b.bitcast(value, bits)
@@ -38,7 +38,7 @@ def _flushed(e: Emitter, value: ir.Value) -> ir.Value:
 
 def _result(e: Emitter, i: Instruction, value: ir.Value, *, flushes: bool = True) -> None:
     flushes = flushes and not isinstance(value.type, ir.IntType) and e.mode.flushes_results(value.type)
-    e.set_scalar(i.operands[0], _flushed(e, value) if flushes else value)
+    e.set_scalar(i.operands[0], _flush_denormal(e, value) if flushes else value)
 
 
 def _largest_for_infinity(e: Emitter, value: ir.Value, sources: list[ir.Value]) -> ir.Value:
@@ -61,11 +61,11 @@ def in_mode(name: str) -> Callable[..., ir.Value]:
     def build(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
         rounding = e.mode.rounding(a.type)
         if a.type is not HALF:
-            return judged(e, name, rounded(e, name, rounding, a, b), a, b)
+            return correct_by_error(e, name, round_directed(e, name, rounding, a, b), a, b)
         if rounding is Rounding.NEAREST and not e.mode.flushes_results(HALF):
-            return rounded(e, name, rounding, a, b)
+            return round_directed(e, name, rounding, a, b)
         wide = [e.b.fpext(value, FLOAT) for value in (a, b)]
-        return narrowed(e, rounded(e, name, rounding, *wide), HALF)
+        return narrow(e, round_directed(e, name, rounding, *wide), HALF)
 
     return build
 
@@ -90,12 +90,12 @@ def _floats(
 def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     rounding = e.mode.rounding(a.type)
     if a.type is not HALF:
-        return judged(e, "fma", rounded(e, "fma", rounding, a, b, c), a, b, c)
+        return correct_by_error(e, "fma", round_directed(e, "fma", rounding, a, b, c), a, b, c)
     if rounding is Rounding.NEAREST:
         return fused_half(e, a, b, c)
     wide = [e.b.fpext(value, DOUBLE) for value in (a, b, c)]
-    total = rounded(e, "fadd", rounding, e.b.fmul(wide[0], wide[1]), wide[2])
-    return narrowed(e, directed(e, "fptrunc", FLOAT, rounding, total), HALF)
+    total = round_directed(e, "fadd", rounding, e.b.fmul(wide[0], wide[1]), wide[2])
+    return narrow(e, directed(e, "fptrunc", FLOAT, rounding, total), HALF)
 
 
 def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -115,10 +115,10 @@ def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     same = e.b.icmp_signed(">=", e.b.xor(bits, e.b.bitcast(error, I32)), 0)
     odd = e.b.add(bits, e.b.select(same, constant(1), constant(-1)))
     odd = e.b.select(e.b.and_(even, inexact), odd, bits)
-    return narrowed(e, e.b.bitcast(odd, FLOAT), HALF)
+    return narrow(e, e.b.bitcast(odd, FLOAT), HALF)
 
 
-def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
+def _rounding_operation(intrinsic: str) -> Callable[..., ir.Value]:
     return lambda e, a: e.b.intrinsic(intrinsic, a.type, a)
 
 
@@ -135,14 +135,14 @@ def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
         result = e.b.fptrunc(result, HALF) if values[0].type is HALF else result
         first, second = (e.b.fcmp_unordered("uno", value, value) for value in values)
         if intrinsic.endswith("num"):
-            return e.b.select(e.b.and_(first, second), _quieted(e, values[0]), result)
-        result = e.b.select(second, _quieted(e, values[1]), result)
-        return e.b.select(first, _quieted(e, values[0]), result)
+            return e.b.select(e.b.and_(first, second), _quiet_nan(e, values[0]), result)
+        result = e.b.select(second, _quiet_nan(e, values[1]), result)
+        return e.b.select(first, _quiet_nan(e, values[0]), result)
 
     return build
 
 
-def _quieted(e: Emitter, value: ir.Value) -> ir.Value:
+def _quiet_nan(e: Emitter, value: ir.Value) -> ir.Value:
     bits, quiet = (I16, 0x0200) if value.type is HALF else (I32, 0x00400000)
     return e.b.bitcast(e.b.or_(e.b.bitcast(value, bits), quiet), value.type)
 
@@ -157,10 +157,10 @@ for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
         f"s_max_num_{_suffix}": _floats(_extreme("llvm.maximumnum"), _type, flushes=False),
         f"s_minimum_{_suffix}": _floats(_extreme("llvm.minimum"), _type, flushes=False),
         f"s_maximum_{_suffix}": _floats(_extreme("llvm.maximum"), _type, flushes=False),
-        f"s_ceil_{_suffix}": _floats(_rounded("llvm.ceil"), _type),
-        f"s_floor_{_suffix}": _floats(_rounded("llvm.floor"), _type),
-        f"s_trunc_{_suffix}": _floats(_rounded("llvm.trunc"), _type),
-        f"s_rndne_{_suffix}": _floats(_rounded("llvm.roundeven"), _type),
+        f"s_ceil_{_suffix}": _floats(_rounding_operation("llvm.ceil"), _type),
+        f"s_floor_{_suffix}": _floats(_rounding_operation("llvm.floor"), _type),
+        f"s_trunc_{_suffix}": _floats(_rounding_operation("llvm.trunc"), _type),
+        f"s_rndne_{_suffix}": _floats(_rounding_operation("llvm.roundeven"), _type),
     }
 EMIT["s_fmaak_f32"] = EMIT["s_fmamk_f32"] = _floats(
     _fused, FLOAT
@@ -193,7 +193,7 @@ def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
 def _pack_halves(e: Emitter, i: Instruction) -> None:
     halves = (e.b.bitcast(_half_toward_zero(e, float_source(e, o, FLOAT)), HALF) for o in i.operands[1:])
     if e.mode.flushes_results(HALF):
-        halves = (_flushed(e, half) for half in halves)
+        halves = (_flush_denormal(e, half) for half in halves)
     low, high = (e.b.zext(e.b.bitcast(half, I16), I32) for half in halves)
     e.set_scalar(i.operands[0], e.b.or_(low, e.b.shl(high, 16)))
 
@@ -201,7 +201,7 @@ def _pack_halves(e: Emitter, i: Instruction) -> None:
 def _high_half_to_float(e: Emitter, i: Instruction) -> None:
     bits = e.b.trunc(e.b.lshr(e.scalar(i.operands[1]), 16), I16)
     value = e.b.bitcast(bits, HALF)
-    _result(e, i, e.b.fpext(_flushed(e, value) if e.mode.flushes_sources(HALF) else value, FLOAT))
+    _result(e, i, e.b.fpext(_flush_denormal(e, value) if e.mode.flushes_sources(HALF) else value, FLOAT))
 
 
 EMIT |= {
@@ -209,7 +209,7 @@ EMIT |= {
     "s_cvt_f32_u32": unary(lambda e, a: from_integer(e, a, FLOAT, signed=False)),
     "s_cvt_i32_f32": _to_integer("llvm.fptosi.sat"),
     "s_cvt_u32_f32": _to_integer("llvm.fptoui.sat"),
-    "s_cvt_f16_f32": _floats(lambda e, a: narrowed(e, a, HALF), FLOAT),
+    "s_cvt_f16_f32": _floats(lambda e, a: narrow(e, a, HALF), FLOAT),
     "s_cvt_f32_f16": _floats(lambda e, a: e.b.fpext(a, FLOAT), HALF),
     "s_cvt_hi_f32_f16": _high_half_to_float,
     "s_cvt_pk_rtz_f16_f32": _pack_halves,

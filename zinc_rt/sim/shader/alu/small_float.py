@@ -69,7 +69,7 @@ class SmallFormat:
         sum_bits = b.bitcast(b.fadd(b.bitcast(size, value.type), magic), of)
         denormal = b.sub(sum_bits, b.bitcast(magic, of))
         small = b.below(size, 128 - bias << 23)
-        return self._finished(e, value, b.select(small, denormal, normal))
+        return self._select_special(e, value, b.select(small, denormal, normal))
 
     def stochastic(self, e: Emitter, value: Value, random: Value) -> Value:
         """Round stochastically: add the upper bits of `random` below the kept bits, then truncate (rocjitsu's
@@ -90,9 +90,9 @@ class SmallFormat:
         added = b.add(b.lshr(significand, short), b.lshr(random, 32 - self.drop))
         units = b.lshr(added, self.drop)
         above = b.shl(b.intrinsic("llvm.usub.sat", of, field, minimum), self.mantissa)
-        return self._finished(e, value, b.add(units, above))
+        return self._select_special(e, value, b.add(units, above))
 
-    def _finished(self, e: Emitter, value: Value, result: Value) -> Value:
+    def _select_special(self, e: Emitter, value: Value, result: Value) -> Value:
         """Finish a rounded magnitude as a byte: apply overflow, infinities, NaNs and the sign."""
         b = e.b
         bits = b.bitcast(value, result.type)

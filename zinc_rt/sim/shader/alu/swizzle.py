@@ -47,7 +47,7 @@ def _swizzle(e: Emitter, i: Instruction) -> None:
     order = vector_of(lane for lane in source_lanes(offset(i), e.wave))
     if e.checks.full and not e.exec.full:
         there = e.b.shuffle_vector(e.exec.mask(), constant(0, e.b.lanes(I1)), order)
-        _tell_inactive(e, there)
+        _report_inactive(e, there)
     e.regs.write_vgpr(destination.index, e.b.shuffle_vector(value, zero, order))
 
 
@@ -58,13 +58,13 @@ def _numbers(e: Emitter, i: Instruction) -> ir.Value:
     return e.b.and_(e.b.lshr(index, 2), e.wave - 1)
 
 
-def _tell_inactive(e: Emitter, there: ir.Value) -> None:
+def _report_inactive(e: Emitter, there: ir.Value) -> None:
     """Report reads of inactive lanes. `there` (<W x i1>) is set for lanes whose source lane is active."""
     off = e.b.and_(e.exec.mask(), e.b.not_(there))
     e.reports.report("inactive-lane", off, text="reads a lane disabled by EXEC, which gives 0")
 
 
-def _moved(e: Emitter, helper: ir.Function, value: ir.Value, numbers: ir.Value) -> ir.Value:
+def _move_lanes(e: Emitter, helper: ir.Function, value: ir.Value, numbers: ir.Value) -> ir.Value:
     indices, source = access.buffers(e)
     result = e.b.offset(source, 4 * e.wave)
     e.b.store(numbers, indices)
@@ -82,7 +82,7 @@ def _backward(e: Emitter, i: Instruction) -> None:
             of = e.b.lanes(I64)
             wide = e.b.splat(e.exec.wide())
             bit = e.b.lshr(wide, e.b.zext(_numbers(e, i), of))
-            _tell_inactive(e, e.b.trunc(bit, e.b.lanes(I1)))
+            _report_inactive(e, e.b.trunc(bit, e.b.lanes(I1)))
     _set(e, i, e.b.helper("zrt.bpermute", MOVE, _build_gather), value)
 
 
@@ -99,7 +99,7 @@ def _forward(e: Emitter, i: Instruction) -> None:
 
 
 def _set(e: Emitter, i: Instruction, helper: ir.Function, value: ir.Value) -> None:
-    e.regs.write_vgpr(i.operands[0].index, _moved(e, helper, value, _numbers(e, i)))
+    e.regs.write_vgpr(i.operands[0].index, _move_lanes(e, helper, value, _numbers(e, i)))
 
 
 def _build_gather(function: ir.Function) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.packed import modifier_bits
-from zinc_rt.sim.shader.alu.vector import Value, outlined
+from zinc_rt.sim.shader.alu.vector import Value, outline
 from zinc_rt.sim.shader.alu.wmma import (
     BITS,
     ORDER,
@@ -27,13 +27,13 @@ from zinc_rt.sim.shader.alu.wmma import (
     Place,
     element,
     halves,
-    joined,
-    negated,
+    join_parts,
+    negate_halves,
     report_partial,
     result_row,
-    saturated,
+    saturate_sums,
     struct_of,
-    unpacked,
+    unpack_words,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, constant
@@ -64,7 +64,8 @@ class SparseMatrix:
         signed = (bool(low[0]), bool(low[1])) if integer else (False, False)
         if not integer:
             a, b = (
-                [negated(e, word, low[index], high[index]) for word in words] for index, words in enumerate((a, b))
+                [negate_halves(e, word, low[index], high[index]) for word in words]
+                for index, words in enumerate((a, b))
             )
         key = instruction.modifier("index_key")
         chosen = int(key.value) if key is not None and isinstance(key.value, int) else 0
@@ -76,7 +77,7 @@ class SparseMatrix:
 
         saturates = self.result == "f16" and e.mode.saturates
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}.{field}"
-        result = outlined(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
+        result = outline(e, name, struct_of(e, c).type, body, *a, *b, *index, *c)
         for at in range(len(c)):
             e.regs.write_vgpr(destination.index + at, e.b.extract_value(result, at), masked=False)
 
@@ -98,24 +99,24 @@ class SparseMatrix:
             sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
             for group, register in STEPS[e.wave]:
                 for row in range(rows):
-                    left = [_of_row(e, a[register + index], group, row) for index in range(2)]
+                    left = [_row_word(e, a[register + index], group, row) for index in range(2)]
                     right = [pick.pair(group, row, register + index) for index in range(2)]
                     sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
             if self.result == "f32":
                 return sums
-            return joined(e, sums)
-        start = unpacked(e, c, self.result)
+            return join_parts(e, sums)
+        start = unpack_words(e, c, self.result)
         places = [ORDER[BITS[self.a], self.length // 2, e.wave](k) for k in range(self.length // 2)]
         if self.result == "i32":
             groups = ((0,), (1,)) if e.wave == 32 else ((0, 1, 2, 3),)
             for stage in groups:
                 taken = [location for location in places if location[0] in stage]
-                start = saturated(e, start, self._products(e, a, pick, taken, rows, signed), clamp)
+                start = saturate_sums(e, start, self._products(e, a, pick, taken, rows, signed), clamp)
             return start
         sums = list(start)
         for location in places:
             for row in range(rows):
-                x = element(e, _of_row(e, a[location[1]], location[0], row), self.a, location[2], signed[0])
+                x = element(e, _row_word(e, a[location[1]], location[0], row), self.a, location[2], signed[0])
                 y = pick.element(row, location, signed[1])
                 sums[row] = e.b.intrinsic("llvm.fma", x.type, x, y, sums[row])
         return [e.b.bitcast(total, e.b.lanes(I32)) for total in sums]
@@ -133,12 +134,12 @@ class SparseMatrix:
         sums = [constant(0, e.b.lanes(I32))] * rows
         for location in places:
             for row in range(rows):
-                x = element(e, _of_row(e, a[location[1]], location[0], row), self.a, location[2], signed[0])
+                x = element(e, _row_word(e, a[location[1]], location[0], row), self.a, location[2], signed[0])
                 sums[row] = e.b.add(sums[row], e.b.mul(x, pick.element(row, location, signed[1])))
         return sums
 
 
-def _of_row(e: Emitter, word: Value, group: int, row: int) -> Value:
+def _row_word(e: Emitter, word: Value, group: int, row: int) -> Value:
     """Move a register of A's lanes to the lanes that hold register `row` of D."""
     return e.b.shuffled(word, [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)])
 
@@ -155,7 +156,7 @@ class _Picker:
 
     def _choice(self, group: int, row: int, stored: int) -> Value:
         """Return the 2-bit index (0 to 3) of stored element number `stored` of A's lane."""
-        index = _of_row(self.e, self.index, group, row)
+        index = _row_word(self.e, self.index, group, row)
         return self.e.b.and_(self.e.b.lshr(index, self.field + 2 * stored), 3)
 
     def _column(self, group: int, register: int) -> Value:

@@ -22,7 +22,15 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.directed import UP, arithmetic, directed, judged, narrowed, rounded, zero_if_tiny
+from zinc_rt.sim.shader.alu.directed import (
+    UP,
+    arithmetic,
+    correct_by_error,
+    directed,
+    narrow,
+    round_directed,
+    zero_if_tiny,
+)
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip, nothing
 from zinc_rt.sim.shader.emit.float_mode import Rounding
@@ -118,7 +126,7 @@ def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, l
     """Return an operand as <W x TYPES[letter]>; denormals are flushed according to the float mode."""
     value = _plain_source(e, instruction, operand, place, letter)
     if letter in "fdh" and e.mode.flushes_sources(TYPES[letter]):
-        return flushed(e, value)
+        return flush_denormals(e, value)
     return value
 
 
@@ -154,15 +162,17 @@ def set_result(
     """
     of = value.type.element
     if not isinstance(of, ir.IntType) and instruction.modifiers:
-        value = output_modified(e, instruction, value, e.mode.rounding(of) if rounding is None else rounding)
+        value = apply_output_modifiers(
+            e, instruction, value, e.mode.rounding(of) if rounding is None else rounding
+        )
     if not isinstance(of, ir.IntType) and flushes and e.mode.flushes_results(of):
-        value = flushed(e, value)
+        value = flush_denormals(e, value)
     if type_bits(of) == 16 and destination.half is None and selects_upper(instruction, 3):
         destination = replace(destination, half=1)
     e.set_vector(destination, value)
 
 
-def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, rounding: Rounding) -> ir.Value:
+def apply_output_modifiers(e: Emitter, instruction: Instruction, value: ir.Value, rounding: Rounding) -> ir.Value:
     """Apply omod to the rounded result, then clamp to 0..1, which makes NaN 0 (ISA 7.2.3.1).
 
     With omod, a zero or a value that was denormal before scaling becomes +0. A value that becomes denormal through
@@ -175,7 +185,7 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, round
     omod = instruction.modifier("omod")
     if omod is not None and isinstance(omod.value, int):
         factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
-        scaled = lifted(e, lambda e, x: e.b.fmul(x, factor), value)
+        scaled = apply_in_wider_type(e, lambda e, x: e.b.fmul(x, factor), value)
         if factor < 1:  # by the exponent, before the product would be rounded
             small = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of] / factor)
             scaled = b.select(small, b.intrinsic("llvm.copysign", value.type, zero, value), scaled)
@@ -183,7 +193,7 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, round
             scaled = _limited(e, value, scaled, rounding)
         tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
         value = b.select(tiny, zero, scaled)
-    return clamped_to_one(e, instruction, value)
+    return clamp_to_one(e, instruction, value)
 
 
 def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) -> ir.Value:
@@ -196,7 +206,7 @@ def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) 
     return b.select(over, b.bitcast(largest, scaled.type), scaled)
 
 
-def clamped_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
+def clamp_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
     """Clamp to 0..1, with NaN as 0, if the instruction's clamp bit is set."""
     if not instruction.modifier("clamp"):
         return value
@@ -213,16 +223,16 @@ def by_intrinsic(name: str) -> Build:
     return lambda e, *values: e.b.intrinsic(name, values[0].type, *values)
 
 
-def then(first: Build, second: Build) -> Build:
+def compose(first: Build, second: Build) -> Build:
     """Return the builder of second(first(a, b), c)."""
     return lambda e, a, b, c: second(e, first(e, a, b), c)
 
 
-def swapped(build: Build) -> Build:
+def swap_operands(build: Build) -> Build:
     return lambda e, a, b: build(e, b, a)
 
 
-def halves_joined(e: Emitter, low: ir.Value, high: ir.Value) -> ir.Value:
+def join_halves(e: Emitter, low: ir.Value, high: ir.Value) -> ir.Value:
     """Combine two <W x i16> to <W x i32>."""
     of = e.b.lanes(I32)
     return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
@@ -232,7 +242,7 @@ def bits_of(e: Emitter, value: ir.Value) -> ir.Value:
     return e.b.bitcast(value, e.b.lanes(INTEGERS[value.type.element]))
 
 
-def quieted(e: Emitter, value: ir.Value) -> ir.Value:
+def quiet_nan(e: Emitter, value: ir.Value) -> ir.Value:
     """Return a quiet NaN with the sign and payload of the input."""
     bits = bits_of(e, value)
     return e.b.bitcast(e.b.or_(bits, 1 << MANTISSA[value.type.element] - 1), value.type)
@@ -246,7 +256,7 @@ def absolute(e: Emitter, value: ir.Value) -> ir.Value:
     return e.b.intrinsic("llvm.fabs", value.type, value)
 
 
-def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
+def apply_in_wider_type(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
     """Compute 16-bit floats with `build` in 32 bits and round; other types directly. Correctly rounded for + - * /
     sqrt.
 
@@ -263,23 +273,23 @@ def in_mode(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
     (fma: 64) and rounded.
     """
     if values[0].type.element is not HALF:
-        return judged(e, name, arithmetic(e, name, *values), *values)
+        return correct_by_error(e, name, arithmetic(e, name, *values), *values)
     rounding = e.mode.rounding(HALF)
     wide = [e.b.fpext(value, e.b.lanes(DOUBLE if name == "fma" else FLOAT)) for value in values]
     if name == "fma":  # a product of halves is exact in a double
         # The first NaN of a, b, c is the result (captured). Which one the host would keep depends on its CPU.
         product = e.b.select(is_nan(e, wide[0]), wide[0], e.b.fmul(wide[0], wide[1]))
-        total = rounded(e, "fadd", rounding, product, wide[2])
+        total = round_directed(e, "fadd", rounding, product, wide[2])
         total = e.b.select(is_nan(e, product), product, total)
         if rounding is Rounding.NEAREST:
-            return narrowed_twice(e, total)
+            return narrow_in_two_steps(e, total)
         wide = [directed(e, "fptrunc", e.b.lanes(FLOAT), rounding, total)]
     else:
-        wide = [rounded(e, name, rounding, *wide)]
-    return narrowed(e, wide[0], HALF)
+        wide = [round_directed(e, name, rounding, *wide)]
+    return narrow(e, wide[0], HALF)
 
 
-def narrowed_twice(e: Emitter, value: ir.Value) -> ir.Value:
+def narrow_in_two_steps(e: Emitter, value: ir.Value) -> ir.Value:
     """Convert <W x double> to <W x half>, rounded to nearest even; tiny results are flushed to 0 if the mode says
     so.
     """
@@ -314,7 +324,7 @@ def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
     return e.b.bitcast(e.b.add(bits, e.b.select(inexact, step, none)), total.type)
 
 
-def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+def fused_multiply_add(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """Return a * b + c rounded once, according to the float mode.
 
     16-bit floats are computed in doubles: 53 bits hold every sum whose product and addend are close enough to
@@ -323,14 +333,14 @@ def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     return in_mode(e, "fma", a, b, c)
 
 
-def flushed(e: Emitter, value: ir.Value) -> ir.Value:
+def flush_denormals(e: Emitter, value: ir.Value) -> ir.Value:
     """Replace denormals by zeros of the same sign."""
     tiny = e.b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[value.type.element])
     zero = e.b.intrinsic("llvm.copysign", value.type, constant(0.0, value.type), value)
     return e.b.select(tiny, zero, value)
 
 
-def outlined(e: Emitter, name: str, result: ir.Type, build: Build, *values: ir.Value) -> ir.Value:
+def outline(e: Emitter, name: str, result: ir.Type, build: Build, *values: ir.Value) -> ir.Value:
     """Emit `build(e, *values)` of type `result` as a call of the module function `name`, which is emitted once."""
 
     def body(function: ir.Function) -> None:

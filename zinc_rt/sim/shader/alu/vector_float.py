@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import dpp
-from zinc_rt.sim.shader.alu.directed import arithmetic, narrowed
+from zinc_rt.sim.shader.alu.directed import arithmetic, narrow
 from zinc_rt.sim.shader.alu.vector import (
     BIAS,
     INTEGERS,
@@ -19,20 +19,20 @@ from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
     absolute,
+    apply_in_wider_type,
     bits_of,
-    flushed,
-    fused,
+    compose,
+    flush_denormals,
+    fused_multiply_add,
     half_of_double,
-    halves_joined,
     in_mode,
     is_nan,
-    lifted,
+    join_halves,
     op,
-    quieted,
+    quiet_nan,
     set_result,
     source,
     sum_to_odd,
-    then,
 )  # fmt: skip
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.float_mode import Rounding
@@ -45,7 +45,7 @@ def _in_mode(name: str) -> Build:
 
 
 def _lift_call(name: str) -> Build:
-    return lambda e, *values: lifted(e, lambda e, *v: e.b.intrinsic(name, v[0].type, *v), *values)
+    return lambda e, *values: apply_in_wider_type(e, lambda e, *v: e.b.intrinsic(name, v[0].type, *v), *values)
 
 
 fadd, fsub, fmul = _in_mode("fadd"), _in_mode("fsub"), _in_mode("fmul")
@@ -59,7 +59,7 @@ def _number(name: str) -> Build:
 
     def emit(e: Emitter, a: Value, b: Value) -> Value:
         none = e.b.and_(is_nan(e, a), is_nan(e, b))
-        return e.b.select(none, quieted(e, a), build(e, a, b))
+        return e.b.select(none, quiet_nan(e, a), build(e, a, b))
 
     return emit
 
@@ -71,8 +71,8 @@ def _propagating(name: str) -> Build:
     build = _lift_call(name)
 
     def emit(e: Emitter, a: Value, b: Value) -> Value:
-        result = e.b.select(is_nan(e, b), quieted(e, b), build(e, a, b))
-        return e.b.select(is_nan(e, a), quieted(e, a), result)
+        result = e.b.select(is_nan(e, b), quiet_nan(e, b), build(e, a, b))
+        return e.b.select(is_nan(e, a), quiet_nan(e, a), result)
 
     return emit
 
@@ -127,11 +127,11 @@ def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     """Multiply and add; denormals are always flushed, and a product with 0, including 0 * NaN, is +0 (captured on
     silicon).
     """
-    a, b, c = flushed(e, a), flushed(e, b), flushed(e, c)
+    a, b, c = flush_denormals(e, a), flush_denormals(e, b), flush_denormals(e, c)
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
     with e.flushing_results():
         alone = fadd(e, constant(0.0, c.type), c)
-        return flushed(e, e.b.select(either, alone, fused(e, a, b, c)))
+        return flush_denormals(e, e.b.select(either, alone, fused_multiply_add(e, a, b, c)))
 
 
 def _fract(e: Emitter, value: Value) -> Value:
@@ -155,7 +155,7 @@ def power_of_two(e: Emitter, power: Value, of: ir.Type) -> Value:
     return e.b.bitcast(e.b.shl(biased, MANTISSA[of]), e.b.lanes(of))
 
 
-def _kept(e: Emitter, value: Value, low: int, high: int) -> Value:
+def _keep_in_range(e: Emitter, value: Value, low: int, high: int) -> Value:
     value = e.b.intrinsic("llvm.smax", value.type, value, constant(low, value.type))
     return e.b.intrinsic("llvm.smin", value.type, value, constant(high, value.type))
 
@@ -167,24 +167,24 @@ def ldexp(e: Emitter, value: Value, power: Value) -> Value:
         return _ldexp_double(e, value, power)
     wide = FLOAT if of is HALF else DOUBLE
     reach = 60 if of is HALF else 300  # brings the smallest denormal to infinity, and the largest number to 0
-    power = _kept(e, power, -reach, reach)
+    power = _keep_in_range(e, power, -reach, reach)
     power = e.b.sext(power, e.b.lanes(INTEGERS[wide]))
     scaled = e.b.fmul(e.b.fpext(value, e.b.lanes(wide)), power_of_two(e, power, wide))
-    return narrowed(e, scaled, of)
+    return narrow(e, scaled, of)
 
 
 def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
     """Return value * 2**power of doubles in steps. All but the last are exact: downward steps stay 53 powers above
     the denormals.
     """
-    power = _kept(e, e.b.sext(power, e.b.lanes(I64)), -3000, 3000)
+    power = _keep_in_range(e, e.b.sext(power, e.b.lanes(I64)), -3000, 3000)
     step = constant(-1022 + 53, power.type)
     for _ in range(2):
         low = e.b.icmp_signed("<", power, -1022)
-        taken = e.b.select(low, step, _kept(e, power, -1022, 1023))
+        taken = e.b.select(low, step, _keep_in_range(e, power, -1022, 1023))
         value = arithmetic(e, "fmul", value, power_of_two(e, taken, DOUBLE))
         power = e.b.sub(power, taken)
-    return fmul(e, value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
+    return fmul(e, value, power_of_two(e, _keep_in_range(e, power, -1022, 1023), DOUBLE))
 
 
 def two_over_pi(bits: int) -> int:
@@ -226,7 +226,7 @@ def _trig_preop(e: Emitter, value: Value, segment: Value) -> Value:
     return ldexp(e, b.uitofp(window, b.lanes(DOUBLE)), b.trunc(scale, b.lanes(I32)))
 
 
-def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
+def _normalise(e: Emitter, value: Value) -> tuple[Value, Value]:
     """Return (double with the value's mantissa, normal or 0; excess of its exponent)."""
     of = value.type.element
     if of is not DOUBLE:
@@ -244,7 +244,7 @@ def _no_exponent(e: Emitter, value: Value) -> Value:
 
 def _frexp_exponent(to: ir.Type) -> Build:
     def build(e: Emitter, value: Value) -> Value:
-        wide, excess = _normalised(e, value)
+        wide, excess = _normalise(e, value)
         power = e.b.sub(e.b.sub(exponent(e, wide), 1022), excess)
         none = constant(0, e.b.lanes(to))
         return e.b.select(_no_exponent(e, value), none, e.b.trunc(power, e.b.lanes(to)))
@@ -254,14 +254,14 @@ def _frexp_exponent(to: ir.Type) -> Build:
 
 def _frexp_mantissa(e: Emitter, value: Value) -> Value:
     """Return the signed mantissa in 0.5..1."""
-    wide, _ = _normalised(e, value)
+    wide, _ = _normalise(e, value)
     bits = e.b.and_(bits_of(e, wide), 1 << 63 | (1 << 52) - 1)
     mantissa = e.b.bitcast(e.b.or_(bits, 1022 << 52), wide.type)
     if value.type.element is HALF:  # LLVM would call __truncdfhf2, which not every process has
         mantissa = half_of_double(e, mantissa)
     elif value.type.element is not DOUBLE:
         mantissa = e.b.fptrunc(mantissa, value.type)
-    special = e.b.select(is_nan(e, value), quieted(e, value), value)
+    special = e.b.select(is_nan(e, value), quiet_nan(e, value), value)
     return e.b.select(_no_exponent(e, value), special, mantissa)
 
 
@@ -313,7 +313,7 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
         (small_numerator, up),
     ]
     afterwards = b.or_(huge, b.and_(b.not_(small_denominator), quotient))
-    quiet = b.select(is_nan(e, x), quieted(e, x), x)
+    quiet = b.select(is_nan(e, x), quiet_nan(e, x), x)
     return select_chain(e, cases, quiet), b.and_(b.not_(zero), afterwards)
 
 
@@ -337,37 +337,37 @@ def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
     neither.
     """
     of = a.type.element
-    result = fused(e, a, b, c)
+    result = fused_multiply_add(e, a, b, c)
     power = exponent(e, c)
     large = e.b.icmp_unsigned(">", power, BIAS[of])
-    build = _scaled_back_float if of is FLOAT else _scaled_back_double
+    build = _scale_back_float if of is FLOAT else _scale_back_double
     return e.b.select(scales, build(e, a, b, c, result, large), result)
 
 
-def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+def _scale_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
     wide = e.b.lanes(DOUBLE)
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
     exact = sum_to_odd(e, e.b.fmul(x, y), z)
     up, down = (constant(2.0**by, wide) for by in (_SCALE[FLOAT], -_SCALE[FLOAT]))
-    return narrowed(e, e.b.fmul(exact, e.b.select(large, up, down)), FLOAT)
+    return narrow(e, e.b.fmul(exact, e.b.select(large, up, down)), FLOAT)
 
 
-def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+def _scale_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
     """Scale back doubles. Scaling rounds only for denormals; the fma's rounding error matters only at a tie.
 
     If the fma alone overflows, its operands are scaled first.
     """
     up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     if e.mode.rounding(DOUBLE) is not Rounding.NEAREST:
-        return _scaled_directed(e, a, b, c, result, large)
+        return _scale_directed(e, a, b, c, result, large)
     scaled = e.b.fmul(result, e.b.select(large, up, down))
-    before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
+    before = fused_multiply_add(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
     overflows = e.b.and_(is_infinite(e, result), e.b.not_(large))
     for value in (a, b, c):
         overflows = e.b.and_(overflows, e.b.not_(is_infinite(e, value)))
     scaled = e.b.select(overflows, before, scaled)
     product = e.b.fmul(a, b)
-    product_low = fused(e, a, b, e.b.fneg(product))
+    product_low = fused_multiply_add(e, a, b, e.b.fneg(product))
     total = e.b.fadd(product, c)
     of_c = e.b.fsub(total, product)
     total_low = e.b.fadd(e.b.fsub(product, e.b.fsub(total, of_c)), e.b.fsub(c, of_c))
@@ -381,13 +381,13 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
     return e.b.select(wrong, e.b.fadd(scaled, step), scaled)
 
 
-def _scaled_directed(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+def _scale_directed(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
     """Scale back with directed rounding: rounding twice in one direction equals rounding once. If the fma
     overflows, its operands are scaled first.
     """
     up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     scaled = arithmetic(e, "fmul", result, e.b.select(large, up, down))
-    before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), arithmetic(e, "fmul", c, down))
+    before = fused_multiply_add(e, e.b.fmul(a, half), e.b.fmul(b, half), arithmetic(e, "fmul", c, down))
     overflows = e.b.fcmp_ordered(">=", absolute(e, result), sys.float_info.max)
     for value in (a, b, c):
         overflows = e.b.and_(overflows, e.b.not_(is_infinite(e, value)))
@@ -425,8 +425,8 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
     zero_over, zero_under = is_zero(e, numerator), is_zero(e, denominator)
     infinite_over, infinite_under = is_infinite(e, numerator), is_infinite(e, denominator)
     cases = [
-        (is_nan(e, numerator), quieted(e, numerator)),
-        (is_nan(e, denominator), quieted(e, denominator)),
+        (is_nan(e, numerator), quiet_nan(e, numerator)),
+        (is_nan(e, denominator), quiet_nan(e, denominator)),
         (b.and_(zero_over, zero_under), nan),
         (b.and_(infinite_over, infinite_under), nan),
         (b.or_(zero_under, infinite_over), infinite),
@@ -454,7 +454,7 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
 
 
 def _quiet_bits(e: Emitter, value: Value) -> Value:
-    return bits_of(e, e.b.select(is_nan(e, value), quieted(e, value), value))
+    return bits_of(e, e.b.select(is_nan(e, value), quiet_nan(e, value), value))
 
 
 def _emit_cndmask(letter: str) -> EmitFunction:
@@ -481,7 +481,7 @@ def _cube(build: Build) -> Build:
     """
 
     def emit(e: Emitter, *axes: Value) -> Value:
-        x, y, z = (flushed(e, axis) for axis in axes)
+        x, y, z = (flush_denormals(e, axis) for axis in axes)
         major_z, major_y = cube_faces(e, x, y, z)
 
         def negative(value: Value) -> Value:
@@ -490,7 +490,7 @@ def _cube(build: Build) -> Build:
         def choose(for_z: Value, for_y: Value, for_x: Value) -> Value:
             return e.b.select(major_z, for_z, e.b.select(major_y, for_y, for_x))
 
-        return flushed(e, build(e, x, y, z, negative, choose))
+        return flush_denormals(e, build(e, x, y, z, negative, choose))
 
     return emit
 
@@ -555,24 +555,24 @@ OPS = {
         f"v_{name}_{suffix}": op(f"{t.upper()}={t}{t}{t}", build)
         for suffix, t in _TYPED[:2]
         for name, build in (
-            ("min3_num", then(min_num, min_num)),
-            ("max3_num", then(max_num, max_num)),
-            ("minimum3", then(minimum, minimum)),
-            ("maximum3", then(maximum, maximum)),
-            ("minmax_num", then(min_num, max_num)),
-            ("maxmin_num", then(max_num, min_num)),
-            ("minimummaximum", then(minimum, maximum)),
-            ("maximumminimum", then(maximum, minimum)),
+            ("min3_num", compose(min_num, min_num)),
+            ("max3_num", compose(max_num, max_num)),
+            ("minimum3", compose(minimum, minimum)),
+            ("maximum3", compose(maximum, maximum)),
+            ("minmax_num", compose(min_num, max_num)),
+            ("maxmin_num", compose(max_num, min_num)),
+            ("minimummaximum", compose(minimum, maximum)),
+            ("maximumminimum", compose(maximum, minimum)),
             ("med3_num", _median),
         )
     },
-    **{f"v_fma_{suffix}": op(f"{t}={t}{t}{t}", fused) for suffix, t in _TYPED},
+    **{f"v_fma_{suffix}": op(f"{t}={t}{t}{t}", fused_multiply_add) for suffix, t in _TYPED},
     **{
-        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", fused)
+        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", fused_multiply_add)
         for suffix, t in _TYPED[:2]
         for name in ("fmamk", "fmaak")
     },
-    **{f"v_fmac_{suffix}": op(f"{t}={t}{t}{t}", fused, accumulates=True) for suffix, t in _TYPED[:2]},
+    **{f"v_fmac_{suffix}": op(f"{t}={t}{t}{t}", fused_multiply_add, accumulates=True) for suffix, t in _TYPED[:2]},
     **{
         f"v_{name}_{suffix}": op(f"{t}={t}", _lift_call(intrinsic))
         for suffix, t in _TYPED
@@ -598,7 +598,7 @@ OPS = {
     # Moves accept neg and abs, so they read floats; they write bits, to which output modifiers do not apply.
     "v_mov_b32": op("i=F", bits_of),
     # Captured: denormal sources are flushed according to the mode, NaNs quieted.
-    "v_pack_b32_f16": op("i=hh", lambda e, a, b: halves_joined(e, *(_quiet_bits(e, item) for item in (a, b)))),
+    "v_pack_b32_f16": op("i=hh", lambda e, a, b: join_halves(e, *(_quiet_bits(e, item) for item in (a, b)))),
 }
 
 EMIT: dict[str, EmitFunction] = {

@@ -12,13 +12,13 @@ from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
     by_intrinsic,
-    halves_joined,
+    compose,
+    join_halves,
     op,
-    outlined,
+    outline,
     set_result,
     source,
-    swapped,
-    then,
+    swap_operands,
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, VectorConstant, constant, vector_of
@@ -256,7 +256,7 @@ def _perm(e: Emitter, high: Value, low: Value, select: Value) -> Value:
         selects = int(select.elements[0]).to_bytes(4, "little")
         if all(byte < 8 or byte >= 12 for byte in selects):
             return _perm_constant(e, high, low, selects)
-    return outlined(e, f"zrt.perm.{e.wave}", e.b.lanes(I32), _perm_bytes, high, low, select)
+    return outline(e, f"zrt.perm.{e.wave}", e.b.lanes(I32), _perm_bytes, high, low, select)
 
 
 def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value:
@@ -381,7 +381,7 @@ OPS = {
     "v_sat_pk_u8_i16": op("s=i", _sat_pk_u8_i16),
     "v_add_nc_u32": op("i=ii", add, uadd_sat),
     "v_sub_nc_u32": op("i=ii", sub, usub_sat),
-    "v_subrev_nc_u32": op("i=ii", swapped(sub), swapped(usub_sat)),
+    "v_subrev_nc_u32": op("i=ii", swap_operands(sub), swap_operands(usub_sat)),
     "v_add_nc_i32": op("i=ii", add, sadd_sat),
     "v_sub_nc_i32": op("i=ii", sub, ssub_sat),
     "v_add_nc_u16": op("s=ss", add, uadd_sat),
@@ -402,15 +402,15 @@ OPS = {
     "v_mad_u32_u16": op("i=ssi", multiply_add(_wide_unsigned), saturated_multiply_add(_same, False, 32)),
     "v_mad_i16": op("s=sss", multiply_add(_same), saturated_multiply_add(_same, True, 16)),
     "v_mad_u16": op("s=sss", multiply_add(_same), saturated_multiply_add(_same, False, 16)),
-    "v_lshlrev_b32": op("i=ii", swapped(shift_left)),
-    "v_lshrrev_b32": op("i=ii", swapped(shift_right)),
-    "v_ashrrev_i32": op("i=ii", swapped(shift_arithmetic)),
-    "v_lshlrev_b16": op("s=ss", swapped(shift_left)),
-    "v_lshrrev_b16": op("s=ss", swapped(shift_right)),
-    "v_ashrrev_i16": op("s=ss", swapped(shift_arithmetic)),
-    "v_lshlrev_b64": op("l=il", swapped(shift_left)),
-    "v_lshrrev_b64": op("l=il", swapped(shift_right)),
-    "v_ashrrev_i64": op("l=iL", swapped(shift_arithmetic)),
+    "v_lshlrev_b32": op("i=ii", swap_operands(shift_left)),
+    "v_lshrrev_b32": op("i=ii", swap_operands(shift_right)),
+    "v_ashrrev_i32": op("i=ii", swap_operands(shift_arithmetic)),
+    "v_lshlrev_b16": op("s=ss", swap_operands(shift_left)),
+    "v_lshrrev_b16": op("s=ss", swap_operands(shift_right)),
+    "v_ashrrev_i16": op("s=ss", swap_operands(shift_arithmetic)),
+    "v_lshlrev_b64": op("l=il", swap_operands(shift_left)),
+    "v_lshrrev_b64": op("l=il", swap_operands(shift_right)),
+    "v_ashrrev_i64": op("l=iL", swap_operands(shift_arithmetic)),
     "v_and_b32": op("i=ii", and_),
     "v_or_b32": op("i=ii", or_),
     "v_xor_b32": op("i=ii", xor),
@@ -426,14 +426,14 @@ OPS = {
     "v_alignbyte_b32": op("i=iis", _align(8)),
     "v_perm_b32": op("i=iii", _perm),
     "v_lerp_u8": op("i=iii", _lerp_u8),
-    "v_add3_u32": op("i=iii", then(add, add)),
-    "v_xad_u32": op("i=iii", then(xor, add)),
-    "v_lshl_add_u32": op("i=iii", then(shift_left, add)),
-    "v_add_lshl_u32": op("i=iii", then(add, shift_left)),
-    "v_lshl_or_b32": op("i=iii", then(shift_left, or_)),
-    "v_and_or_b32": op("i=iii", then(and_, or_)),
-    "v_or3_b32": op("i=iii", then(or_, or_)),
-    "v_xor3_b32": op("i=iii", then(xor, xor)),
+    "v_add3_u32": op("i=iii", compose(add, add)),
+    "v_xad_u32": op("i=iii", compose(xor, add)),
+    "v_lshl_add_u32": op("i=iii", compose(shift_left, add)),
+    "v_add_lshl_u32": op("i=iii", compose(add, shift_left)),
+    "v_lshl_or_b32": op("i=iii", compose(shift_left, or_)),
+    "v_and_or_b32": op("i=iii", compose(and_, or_)),
+    "v_or3_b32": op("i=iii", compose(or_, or_)),
+    "v_xor3_b32": op("i=iii", compose(xor, xor)),
     "v_bcnt_u32_b32": op("i=ii", lambda e, a, b: e.b.add(e.b.intrinsic("llvm.ctpop", a.type, a), b)),
     "v_mbcnt_lo_u32_b32": op("i=ii", _mbcnt(0)),
     "v_mbcnt_hi_u32_b32": op("i=ii", _mbcnt(32)),
@@ -450,7 +450,7 @@ OPS = {
     ),
     "v_cvt_pk_i16_i32": op(
         "i=ii",
-        lambda e, a, b: halves_joined(e, clamped(e, a, -0x8000, 0x7FFF, I16), clamped(e, b, -0x8000, 0x7FFF, I16)),
+        lambda e, a, b: join_halves(e, clamped(e, a, -0x8000, 0x7FFF, I16), clamped(e, b, -0x8000, 0x7FFF, I16)),
     ),
     **{
         f"v_{name}_{letter}{bits}": op(types, build)
@@ -459,10 +459,14 @@ OPS = {
         for name, types, build in (
             ("min", types, low),
             ("max", types, high),
-            ("min3", three, then(low, low)),
-            ("max3", three, then(high, high)),
+            ("min3", three, compose(low, low)),
+            ("max3", three, compose(high, high)),
             ("med3", three, _median(low, high)),
-            *((("maxmin", three, then(high, low)), ("minmax", three, then(low, high))) if bits == 32 else ()),
+            *(
+                (("maxmin", three, compose(high, low)), ("minmax", three, compose(low, high)))
+                if bits == 32
+                else ()
+            ),
         )
     },
 }

@@ -21,7 +21,7 @@ from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.packed import bfloat_of_float, field, float_of_bfloat, modifier_bits, word
 from zinc_rt.sim.shader.alu.small_float import from_bf8, from_fp8
-from zinc_rt.sim.shader.alu.vector import Value, outlined
+from zinc_rt.sim.shader.alu.vector import Value, outline
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I1, I16, I32, constant
 
@@ -81,9 +81,9 @@ class Matrix:
         clamp = integer and instruction.modifier("clamp") is not None
         signed = (bool(low[0]), bool(low[1])) if integer else (False, False)
         if not integer:
-            a = [negated(e, value, low[0], high[0]) for value in a]
-            b = [negated(e, value, low[1], high[1]) for value in b]
-            c = [_modified(e, value, self.result, bool(high[2]), bool(low[2])) for value in c]
+            a = [negate_halves(e, value, low[0], high[0]) for value in a]
+            b = [negate_halves(e, value, low[1], high[1]) for value in b]
+            c = [_apply_modifiers(e, value, self.result, bool(high[2]), bool(low[2])) for value in c]
 
         def body(e: Emitter, *words: Value) -> Value:
             parts = (words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) :])
@@ -94,7 +94,7 @@ class Matrix:
         saturates = self.result == "f16" and e.mode.saturates
         name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}"
         result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
-        results = outlined(e, name, result, body, *a, *b, *c)
+        results = outline(e, name, result, body, *a, *b, *c)
         for index in range(len(c)):
             e.regs.write_vgpr(destination.index + index, e.b.extract_value(results, index), masked=False)
 
@@ -112,7 +112,7 @@ class Matrix:
                 sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
         if self.result == "f32":
             return sums
-        return joined(e, sums)
+        return join_parts(e, sums)
 
     def _multiply(
         self,
@@ -124,7 +124,7 @@ class Matrix:
         clamp: bool,
     ) -> list[Value]:
         rows = ROWS * ROWS // e.wave  # of D in a lane
-        sums = unpacked(e, c, self.result)
+        sums = unpack_words(e, c, self.result)
         start = sums
         if self.result == "i32":
             sums = [constant(0, e.b.lanes(I32))] * rows
@@ -145,8 +145,8 @@ class Matrix:
                 else:
                     sums[row] = e.b.intrinsic("llvm.fma", x.type, x, right, sums[row])
         if self.result == "i32":
-            return saturated(e, start, sums, clamp)
-        return _packed(e, sums, self.result)
+            return saturate_sums(e, start, sums, clamp)
+        return _pack_rows(e, sums, self.result)
 
 
 def report_partial(e: Emitter) -> None:
@@ -155,7 +155,7 @@ def report_partial(e: Emitter) -> None:
         e.reports.report_if("wmma-exec", partial, "EXEC is not all ones")
 
 
-def saturated(e: Emitter, start: list[Value], sums: list[Value], clamp: bool) -> list[Value]:
+def saturate_sums(e: Emitter, start: list[Value], sums: list[Value], clamp: bool) -> list[Value]:
     """Add C and the product sums; saturate at the end if clamp is set."""
     pairs = zip(start, sums, strict=True)
     if clamp:
@@ -194,17 +194,17 @@ def halves(e: Emitter, value: Value) -> tuple[Value, Value]:
     return e.b.and_(value, 0xFFFF), e.b.lshr(value, 16)
 
 
-def joined(e: Emitter, parts: Sequence[Value]) -> list[Value]:
+def join_parts(e: Emitter, parts: Sequence[Value]) -> list[Value]:
     """Join halves to 32-bit words, the lower half first; bits above a single lower half are 0."""
     return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def negated(e: Emitter, value: Value, low: int, high: int) -> Value:
+def negate_halves(e: Emitter, value: Value, low: int, high: int) -> Value:
     mask = low * 0x8000 | high * 0x80000000
     return e.b.xor(value, mask) if mask else value
 
 
-def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: bool) -> Value:
+def _apply_modifiers(e: Emitter, value: Value, result: str, absolute: bool, negate: bool) -> Value:
     """Apply the modifiers of C: neg_hi is abs and neg_lo is neg."""
     sign = 0x80000000 if result == "f32" else 0x80008000
     if absolute:
@@ -212,7 +212,7 @@ def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: boo
     return e.b.xor(value, sign) if negate else value
 
 
-def unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
+def unpack_words(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
     """Return the rows of C as 32-bit floats or integers; the even row of a 16-bit pair is in the lower half."""
     if result == "i32":
         return list(words)
@@ -221,7 +221,7 @@ def unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
     return [element(e, value, result, number, False) for value in words for number in range(2)]
 
 
-def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
+def _pack_rows(e: Emitter, rows: list[Value], result: str) -> list[Value]:
     if result == "i32":
         return rows
     words = e.b.lanes(I32)
@@ -231,7 +231,7 @@ def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
         halves = [e.b.bitcast(e.b.fptrunc(row, e.b.lanes(HALF)), e.b.lanes(I16)) for row in rows]
     else:
         halves = [bfloat_of_float(e, row) for row in rows]
-    return joined(e, [e.b.zext(half, words) for half in halves])
+    return join_parts(e, [e.b.zext(half, words) for half in halves])
 
 
 def struct_of(e: Emitter, values: list[Value]) -> Value:

@@ -87,7 +87,7 @@ def _undefined(e: Emitter, operand: Operand, vector: bool) -> ir.Value:
     return e.b.join(words)
 
 
-def _together(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
+def _join_bits(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
     """Return the bits that are undefined in any of the operands, `dwords` wide."""
     vector = any(operand.kind is Kind.VGPR for operand in data)
     of = e.b.lanes(ir.IntType(32 * dwords)) if vector else ir.IntType(32 * dwords)
@@ -104,7 +104,7 @@ def _together(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
 # --- how
 
 
-def _moved(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
+def _move_bits(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
     """Return the undefined bits of results that are monotonic in each data bit: those that differ if the undefined
     bits are replaced by zeros and by ones.
     """
@@ -113,20 +113,20 @@ def _moved(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], N
     return [e.b.xor(zero, one) for zero, one in zip(zeros, ones, strict=True)]
 
 
-def _joined(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
+def _join_undefined(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
     """Return the undefined bits of results whose bits depend on the same bit of each data operand; SCC depends on
     all bits.
     """
-    together = _together(e, data, len(keys(i.operands[0])))
+    together = _join_bits(e, data, len(keys(i.operands[0])))
     return _with_flag(e, together, i)
 
 
-def _summed(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
+def _carry_sum(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
     """Return the undefined bits of sums and products: all from the lowest undefined bit upwards. A carry or SCC
     depends on all bits.
     """
     dwords = max(len(keys(operand)) for operand in (i.operands[0], *data))
-    together = _together(e, data, dwords)
+    together = _join_bits(e, data, dwords)
     together = e.b.or_(together, e.b.sub(0, together))
     if dwords > len(keys(i.operands[0])):
         together = e.b.trunc(
@@ -232,7 +232,7 @@ _HALVES: dict[str, tuple[int, ...]] = {
 
 CARRIED: dict[str, Carry] = {
     name: Carry(bits, data)
-    for bits, rows in ((_moved, _MOVED), (_joined, _JOINED), (_summed, _SUMMED), (_halves, _HALVES))
+    for bits, rows in ((_move_bits, _MOVED), (_join_undefined, _JOINED), (_carry_sum, _SUMMED), (_halves, _HALVES))
     for name, data in rows.items()
 }
 """Mnemonic without its suffix -> how, and of which operands (the destination is 0)."""

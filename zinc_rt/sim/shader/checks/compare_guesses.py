@@ -42,9 +42,9 @@ def _is_guess(graph: Flow, block: Block, index: int, target: Target) -> bool:
     first = (registers(load.operands[0]) & -registers(load.operands[0])).bit_length() - 1
     words = {first + word: word for word in range(bits // 32)}  # register: dword index in the loaded value
     zeros: set[int] = set()  # VGPRs
-    for instruction in _ahead(graph, block, index + 1):
+    for instruction in _following_instructions(graph, block, index + 1):
         if _SWAPS.get(instruction.row.name) == bits:
-            compared, swapped = _compared(instruction, zeros)
+            compared, swapped = _compared_place(instruction, zeros)
             return swapped == location and all(words.get(compared + word) == word for word in range(bits // 32))
         written = effects(instruction, target).writes
         if written & own.reads:
@@ -89,7 +89,7 @@ def _loaded_place(load: Instruction) -> Place | None:
     return "global", offset.value, (base.kind, base.index)
 
 
-def _compared(swap: Instruction, zeros: set[int]) -> tuple[int, Place]:
+def _compared_place(swap: Instruction, zeros: set[int]) -> tuple[int, Place]:
     """Return the first comparand register and the address; a zero VGPR offset is omitted."""
     operands = swap.operands[written_operands(swap) :]
     if swap.row.name.startswith("ds_"):
@@ -100,7 +100,7 @@ def _compared(swap: Instruction, zeros: set[int]) -> tuple[int, Place]:
     return VGPR + operands[1].index + operands[1].width // 2, _place(swap, address)
 
 
-def _ahead(graph: Flow, block: Block, index: int) -> Iterator[Instruction]:
+def _following_instructions(graph: Flow, block: Block, index: int) -> Iterator[Instruction]:
     """Iterate over the following instructions while there is only one path."""
     seen = {block.start}
     yield from (instruction for _, instruction in block.instructions[index:])

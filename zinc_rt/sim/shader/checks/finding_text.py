@@ -64,14 +64,14 @@ class FindingText:
     def wave(self) -> int:
         return self.target.wave
 
-    def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
+    def findings_of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """Format FINDING records, sorted by site. `total` includes records that did not fit."""
         message: dict[int, int] = {}
         for record in records:
             site = int(record["site"])
             message[site] = message.get(site, 0) + 1
             if message[site] <= MAX_OF_SITE:
-                yield self._of_record(record, site)
+                yield self._finding_of_record(record, site)
         more = {site: count - MAX_OF_SITE for site, count in message.items() if count > MAX_OF_SITE}
         for site, count in more.items():
             location = self._site(site)
@@ -90,7 +90,7 @@ class FindingText:
     def _site(self, number: int) -> Site:
         return Site(0, "barrier-mismatch") if number == SITE_BARRIER else self.sites[number]
 
-    def _of_record(self, record: np.void, number: int) -> WaveFinding:
+    def _finding_of_record(self, record: np.void, number: int) -> WaveFinding:
         site = self._site(number)
         if number == SITE_BARRIER:
             return self._barrier(record)
@@ -126,14 +126,14 @@ class FindingText:
         site = Site(int(record["address"]), "barrier-mismatch", text)
         return self.at(site, int(record["wave"]), int(record["group"]))
 
-    def of_fault(self, state: np.void, context: np.void, reason: str) -> tuple[WaveFinding, str]:
+    def finding_of_fault(self, state: np.void, context: np.void, reason: str) -> tuple[WaveFinding, str]:
         """Format the access that ended a wave with Status.FAULT, with a description of its kind."""
         kind = ACCESSES[WaveAccess(int(context["fault_access"]))]
         site = Site(int(state["pc"]), "page-fault", f"{kind}, {reason}")
         lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
         return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
 
-    def of_wave(self, header: np.void, site: Site) -> WaveFinding:
+    def finding_of_wave(self, header: np.void, site: Site) -> WaveFinding:
         """Describe the position of the wave with that state header."""
         return self.at(site, int(header["wave_in_group"]), int(header["group"]))
 
@@ -180,7 +180,7 @@ class FindingText:
         if other is not None:
             code = f"pc {other.pc:#x} `{other.instruction}`"
             parts.append(f"with the {other.kind} at {code}, {waves_text(other.wave, other.group)}")
-        return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
+        return ", ".join(parts) + (f": {text}" if text else "") + self._context_lines(site.pc)
 
     def _group(self, number: int) -> tuple[int, int, int]:
         return group_id(number, self.groups, self.start)
@@ -189,7 +189,7 @@ class FindingText:
         """Describe an instruction with its offset from the entry."""
         return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.target, self.entry)}`"
 
-    def _around(self, pc: int) -> str:
+    def _context_lines(self, pc: int) -> str:
         before, after = neighbours(self.code, pc, self.target, self.entry)
         parts = [f"before it `{before}`"] if before else []
         parts += [f"after it `{after}`"] if after else []

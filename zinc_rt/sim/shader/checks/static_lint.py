@@ -26,14 +26,14 @@ def static_findings(
     """
     limits = Limits(vgprs=launch.vgprs, lds_bytes=launch.lds_bytes, scratch_bytes=launch.scratch_bytes)
     if cache is None:
-        document = _found(code, entry, target, limits)
+        document = _lint_findings(code, entry, target, limits)
     else:
         about = json.dumps(
             ["static", entry, target.generation, target.wave, target.true16, repr(limits), own_sources()]
         ).encode()
         key = hashlib.sha256(about + b"\0" + code).hexdigest()
         kept = cache.load(key)
-        document = _found(code, entry, target, limits) if kept is None else json.loads(kept)
+        document = _lint_findings(code, entry, target, limits) if kept is None else json.loads(kept)
         if kept is None:
             cache.store(key, json.dumps(document).encode())
     return tuple(
@@ -46,7 +46,7 @@ def static_findings(
     )
 
 
-def _found(code: bytes, entry: int, target: Target, limits: Limits) -> list[tuple[str, str, int]]:
+def _lint_findings(code: bytes, entry: int, target: Target, limits: Limits) -> list[tuple[str, str, int]]:
     """Return a list of (rule, what is wrong, pc relative to the entry)."""
     result = []
     for item in lint(code, target, limits, entry=entry):

@@ -103,7 +103,7 @@ def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
     return b.below(behind, e.b.get(site, MEMORY_SITE, "room"))
 
 
-def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
+def undefined_sites(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
     """Return i1: the condition holds and, in mode full, this dispatch has not stored to the range."""
     before, look, behind = e.b.block, e.b.append_basic_block("stored"), e.b.append_basic_block()
     e.b.cbranch(condition, look, behind).set_weights([OFTEN, 1])
@@ -185,7 +185,7 @@ def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = ca
     site = memory_site(e)
     condition, first, end = _fast(e, at, size_bytes, site)
     if e.checks.full:
-        condition = unstored(e, site, condition)
+        condition = undefined_sites(e, site, condition)
 
     def fast() -> ir.Value:
         touch(b, site, first, end)
@@ -204,7 +204,7 @@ def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = ca
 
     kept = e.quads.active and size_bytes == 4 * WORDS
     source = fast_or_slow(b, condition, fast, slow)
-    dwords = apart(e, source, size_bytes)
+    dwords = split_dwords(e, source, size_bytes)
     if kept:
         e.quads.loaded_from(dwords[0].operands[0], source)
     return dwords
@@ -219,7 +219,7 @@ def store(
 ) -> None:
     """Store dwords, <W x i32> each; for 1 and 2 bytes the lower bits of one."""
     b = e.b
-    value = together(e, dwords, size_bytes)
+    value = join_dwords(e, dwords, size_bytes)
     site = memory_site(e)
     behind = b.append_basic_block()
     if not e.checks.full:  # there each store is checked
@@ -237,7 +237,7 @@ def store(
     b.position_at_end(behind)
 
 
-def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
+def split_dwords(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
     """Convert lane-major memory to dwords <W x i32>."""
     if size_bytes < 4:
         narrow = e.b.load(source, typ=e.b.lanes(_ELEMENT[size_bytes]), align=1)
@@ -249,7 +249,7 @@ def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
     return [e.b.shuffled(whole, range(word, words * e.wave, words)) for word in range(words)]
 
 
-def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
+def join_dwords(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
     """Convert dwords <W x i32> to one lane-major vector."""
     if size_bytes < 4:
         return e.b.trunc(dwords[0], e.b.lanes(_ELEMENT[size_bytes]))

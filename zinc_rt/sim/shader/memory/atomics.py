@@ -44,10 +44,10 @@ def change(
     lanes: ir.Value | None = None,
 ) -> list[ir.Value]:
     """Emit an atomic and return the old dwords. `data` contains the second operand's dwords after the first's."""
-    together = access.together(e, data, len(data) * 4)
+    together = access.join_dwords(e, data, len(data) * 4)
     e.b.store(together, access.buffers(e)[1], align=1)
     access.call_lanes(e, lanes_atomic(e, operation, size_bytes), at, access.memory_site(e), lanes)
-    old = access.apart(e, access.buffers(e)[1], len(data) * 4)
+    old = access.split_dwords(e, access.buffers(e)[1], len(data) * 4)
     return old[: size_bytes // 4]
 
 
@@ -88,7 +88,7 @@ class _Atomic(LaneAccesses):
                 b.store(of(0), old)
         b.store(b.load(old, typ=of), data, align=1)
         with b.if_then(b.unequal(self.cache, 0), likely=False):
-            b.call(cached_access.dropped(b), [self.cache, va])
+            b.call(cached_access.drop_helper(b), [self.cache, va])
 
 
 def _exchange(

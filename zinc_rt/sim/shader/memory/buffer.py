@@ -84,11 +84,11 @@ def _available(e: Emitter, r: _Resource) -> ir.Value:
     b, of = e.b, e.b.lanes(I64)
     everything, nothing = constant(1 << 40, of), constant(0, of)
     records = b.zext(r.records, I64)
-    raw = _from(e, b.splat(records), b.add(_offsets(e, r), b.splat(b.zext(r.moved, I64))))
+    raw = _bytes_from(e, b.splat(records), b.add(_offsets(e, r), b.splat(b.zext(r.moved, I64))))
     empty = b.splat(b.equal(r.records, 0))
     index = nothing if r.index is None else b.zext(r.index, of)
     by_index = b.below(index, b.splat(records))
-    in_record = _from(e, b.splat(b.zext(r.stride, I64)), r.inner)
+    in_record = _bytes_from(e, b.splat(b.zext(r.stride, I64)), r.inner)
 
     def selected(number: int) -> ir.Value:
         return b.splat(b.equal(r.select, number))
@@ -98,7 +98,7 @@ def _available(e: Emitter, r: _Resource) -> ir.Value:
     return b.select(selected(_SELECT_STRUCTURED), b.select(by_index, in_record, nothing), result)
 
 
-def _from(e: Emitter, limit: ir.Value, at: ir.Value) -> ir.Value:
+def _bytes_from(e: Emitter, limit: ir.Value, at: ir.Value) -> ir.Value:
     inside = e.b.below(at, limit)
     return e.b.select(inside, e.b.sub(limit, at), 0)
 
@@ -122,7 +122,7 @@ def _lanes(e: Emitter, mask: ir.Value) -> ir.Value:
     return e.b.and_(e.b.resize(e.b.bits(mask), 64), e.exec.wide())
 
 
-def _all_inside(e: Emitter, inside: ir.Value) -> ir.Value:
+def _are_all_inside(e: Emitter, inside: ir.Value) -> ir.Value:
     return e.b.equal(_lanes(e, inside), e.exec.wide())
 
 
@@ -133,7 +133,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     item = min(size_bytes, 4)
     results = [e.frame.shared(f"buffer {index}", b.lanes(I32)) for index in range(words)]
     available = _available(e, r)
-    with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
+    with b.if_else(_are_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
             for result, dword in zip(results, access.load(e, _addresses(e, r), size_bytes), strict=True):
                 b.store(dword, result)
@@ -143,7 +143,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
                 site = access.memory_site(e)
                 helper = lane_access.lanes_load(e, item)
                 access.call_lanes(e, helper, _addresses(e, r, 4 * index), site, _lanes(e, mask))
-                [dword] = access.apart(e, access.buffers(e)[1], item)
+                [dword] = access.split_dwords(e, access.buffers(e)[1], item)
                 b.store(b.select(mask, dword, 0), result)
     return [b.load(result, typ=b.lanes(I32)) for result in results]
 
@@ -153,13 +153,13 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
     r = _resource(e, i, list(i.operands))
     item = min(size_bytes, 4)
     available = _available(e, r)
-    with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
+    with b.if_else(_are_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
             access.store(e, _addresses(e, r), dwords, size_bytes)
         with parts:
             for index, dword in enumerate(dwords):
                 mask = _has(e, available, 4 * index + item)
-                b.store(access.together(e, [dword], item), access.buffers(e)[1], align=1)
+                b.store(access.join_dwords(e, [dword], item), access.buffers(e)[1], align=1)
                 site = access.memory_site(e)
                 helper = lane_access.lanes_store(e, item)
                 access.call_lanes(e, helper, _addresses(e, r, 4 * index), site, _lanes(e, mask))

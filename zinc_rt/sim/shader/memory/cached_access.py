@@ -20,7 +20,7 @@ _EMPTIED = ir.FunctionType(VOID, [I64])
 _HELD = 1  # in a tag, next to the line's VA
 
 
-def loaded(b: CodeBuilder, shape: CacheShape) -> ir.Function:
+def load_helper(b: CodeBuilder, shape: CacheShape) -> ir.Function:
     """Return a function i1(cache, VA, host, data, bytes, past, serial) that loads to `data`. A hit reads the
     line; a miss reads memory (`host`) and fills the line. `past`: the scope exceeds the cache's, so it always
     reads memory and drops the line. It returns true if the loaded data differ from memory.
@@ -69,7 +69,7 @@ def _loaded_line(function: ir.Function, shape: CacheShape) -> None:
     b.done()
 
 
-def updated(b: CodeBuilder) -> ir.Function:
+def update_helper(b: CodeBuilder) -> ir.Function:
     """Return a function void(cache, VA, data, bytes) that writes a store of the cache's own waves, already in
     memory, to cached lines. A store does not allocate lines.
     """
@@ -99,7 +99,7 @@ def _updated_line(function: ir.Function) -> None:
     b.done()
 
 
-def dropped(b: CodeBuilder) -> ir.Function:
+def drop_helper(b: CodeBuilder) -> ir.Function:
     """Return a function void(cache, VA) that drops the line of an atomic that bypassed the cache."""
 
     def build(function: ir.Function) -> None:

@@ -71,7 +71,7 @@ class _Lanes(LaneAccesses):
         simple = b.load(fits, typ=I1)
         simple = b.and_(simple, b.equal(self.cache, 0))
         if self.checks.full:
-            simple = b.and_(simple, self._quiet())
+            simple = b.and_(simple, self._is_silent())
         with b.if_then(simple, likely=True):
             flags = b.get(self.site, MEMORY_SITE, "flags")
             result = b.append_basic_block("done")
@@ -87,7 +87,7 @@ class _Lanes(LaneAccesses):
             b.branch(behind)
             b.position_at_end(result)
             lookup.touch(b, self.site, first, end)
-            self._quick()
+            self._move_fast()
             b.ret(I1(0))
             b.position_at_end(behind)
         self.each(self._move, self._move_byte)
@@ -126,7 +126,7 @@ class _Lanes(LaneAccesses):
                 self.save(where, b.add(last, self.size_bytes - 1))
                 b.branch(done)
 
-    def _quiet(self) -> ir.Value:
+    def _is_silent(self) -> ir.Value:
         """Return i1: in mode full, this access needs no check except bounds."""
         b = self.b
         where = b.get(self.site, MEMORY_SITE, "range")
@@ -151,7 +151,7 @@ class _Lanes(LaneAccesses):
             self._combined = b.reduced("or", high)
         return b.reduced("umin", low), b.reduced("umax", high)
 
-    def _quick(self) -> None:
+    def _move_fast(self) -> None:
         b = self.b
         delta = b.get(self.site, MEMORY_SITE, "delta")
 
@@ -189,12 +189,12 @@ class _Lanes(LaneAccesses):
         b, size = self.b, I64(self.size_bytes)
         if self.stores:
             self._copy(data, host, self.size_bytes)
-            b.call(cached_access.updated(b), [self.cache, va, data, size])
+            b.call(cached_access.update_helper(b), [self.cache, va, data, size])
             return
         shape = SCALAR_CACHE if self.kind is WaveAccess.SCALAR_READ else VECTOR_CACHE
         past = b.has(self.rules, SCOPED)
         serial = b.zext(b.get(self.context, CONTEXT, "serial"), I64)
-        stale = b.call(cached_access.loaded(b, shape), [self.cache, va, host, data, size, past, serial])
+        stale = b.call(cached_access.load_helper(b, shape), [self.cache, va, host, data, size, past, serial])
         with b.if_then(stale, likely=False):
             self.marks.mark(STALE, lane, va)
 

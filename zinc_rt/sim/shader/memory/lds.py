@@ -88,12 +88,12 @@ def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
     source = b.phi(POINTER)
     for pointer, block in ends:
         source.add_incoming(pointer, block)
-    return access.apart(e, source, size_bytes)
+    return access.split_dwords(e, source, size_bytes)
 
 
 def store_lanes(e: Emitter, low: ir.Value, dwords: list[ir.Value], size_bytes: int) -> None:
     b = e.b
-    value = access.together(e, dwords, size_bytes)
+    value = access.join_dwords(e, dwords, size_bytes)
     slow, behind = b.append_basic_block("slow"), b.append_basic_block()
     if size_bytes >= 4 and not e.checks.full:
         fast = b.append_basic_block("fast")

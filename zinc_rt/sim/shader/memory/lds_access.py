@@ -83,7 +83,7 @@ class _Lds:
             fits = b.at_most(b.add(offset, self.size_bytes), self.limit)
             with b.if_else(fits, likely=True) as (yes, no):
                 with yes:
-                    self._look(lane, offset)
+                    self._check_initialised(lane, offset)
                     inside(lane, offset)
                 with no:
                     self.marks.mark(OUT_OF_BOUNDS, lane, offset)
@@ -98,7 +98,7 @@ class _Lds:
         with self.b.if_then(self.b.unequal(self.b.and_(at, self.size_bytes - 1), 0), likely=False):
             self.marks.mark(MISALIGNED, lane, at)
 
-    def _look(self, lane: ir.Value, at: ir.Value) -> None:
+    def _check_initialised(self, lane: ir.Value, at: ir.Value) -> None:
         b = self.b
         if self.checks.fast:
             if self.kind is not WaveAccess.WRITE:
@@ -111,7 +111,7 @@ class _Lds:
             race = lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
             with b.if_then(b.unequal(race, NO_RACE), likely=False):
                 if self.kind is WaveAccess.WRITE:
-                    replicated = b.and_(b.equal(race, WITH_STORES), self._is_there(lane, at))
+                    replicated = b.and_(b.equal(race, WITH_STORES), self._is_in_bounds(lane, at))
                     with b.if_else(replicated) as (same, other):
                         with same:
                             self.marks.mark(SAME_STORE, lane, at)
@@ -120,7 +120,7 @@ class _Lds:
                 else:
                     self.marks.mark(RACE, lane, at)
 
-    def _is_there(self, lane: ir.Value, at: ir.Value) -> ir.Value:
+    def _is_in_bounds(self, lane: ir.Value, at: ir.Value) -> ir.Value:
         """Return i1: the LDS already holds the bytes that a lane stores."""
         of = ir.IntType(8 * self.size_bytes)
         new = self.b.load(self._lane_data(self.data, lane), typ=of, align=1)
@@ -130,7 +130,7 @@ class _Lds:
 
     def move(self) -> None:
         if not self.checks.full:
-            self._quickly()
+            self._move_fast()
         self._each(self._copy, self._access_out_of_bounds)
         self._finish()
 
@@ -158,7 +158,7 @@ class _Lds:
                     if self.checks.fast:
                         initialised.mark(b, self.shadow, location, 1, shared=False)
 
-    def _quickly(self) -> None:
+    def _move_fast(self) -> None:
         """Move the data and return if all lanes are in bounds and on initialised bytes."""
         b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)

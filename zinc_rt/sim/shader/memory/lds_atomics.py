@@ -45,11 +45,11 @@ def change_lanes(
     lanes: ir.Value | None = None,
 ) -> list[ir.Value]:
     """Emit an atomic and return the old dwords."""
-    e.b.store(access.together(e, data, size_bytes), access.buffers(e)[1], align=1)
+    e.b.store(access.join_dwords(e, data, size_bytes), access.buffers(e)[1], align=1)
     if second:
-        e.b.store(access.together(e, second, size_bytes), lds.second_buffer(e), align=1)
+        e.b.store(access.join_dwords(e, second, size_bytes), lds.second_buffer(e), align=1)
     lds.call_lanes(e, lds_access.lds_atomic(e, operation, size_bytes), e.b.zext(low, e.b.lanes(I64)), lanes)
-    return access.apart(e, access.buffers(e)[1], size_bytes)
+    return access.split_dwords(e, access.buffers(e)[1], size_bytes)
 
 
 def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int, returns: bool) -> None:

@@ -56,7 +56,7 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     end = b.add(va, size_bytes)
     condition = access.plain(e, site, va)
     if e.checks.full:
-        condition = access.unstored(e, site, condition)
+        condition = access.undefined_sites(e, site, condition)
     item = min(size_bytes, 4)
 
     def fast() -> ir.Value:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import Target
 from zinc_rt.kmd.driver import KernelToCompile
-from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.defects import LaneDefect
 from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.facts import DEFAULT, Behaviour
@@ -137,7 +137,7 @@ class GfxEngine:
         processors: Sequence[int] = (0,),
         crashes: Callable[[], bool] = lambda: False,
         record: CrashRecord | None = None,
-        consulted: Consulted | None = None,
+        consulted: Coverage | None = None,
         caches: int | None = None,
         vgpr_seed: int = 0,
         order_seed: int = 0,
@@ -468,11 +468,11 @@ class GfxEngine:
             return
         texts = self._finding_text(dispatch, run.kernel, run.launch)
         identity = _identity(run)
-        for finding in texts.of_records(records, total):
+        for finding in texts.findings_of_records(records, total):
             self._report(dispatch, identity, finding)
         self._counters[identity].findings += total
         if stop in (Stop.ILLEGAL, Stop.HALT):
-            self._report(dispatch, identity, texts.of_wave(*run.stopped_at()), always=True)
+            self._report(dispatch, identity, texts.finding_of_wave(*run.stopped_at()), always=True)
         elif stop is Stop.STUCK:
             self._report_unfinished(dispatch, run, "barrier-stuck")
 
@@ -485,7 +485,7 @@ class GfxEngine:
         """Report the faulting instruction and wave. It is reported every time, because it ends the queue."""
         assert run.ended is not None
         texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
-        finding, kind = texts.of_fault(run.ended.state, run.ended.context, fault.why)
+        finding, kind = texts.finding_of_fault(run.ended.state, run.ended.context, fault.why)
         if self._debugger is not None:
             self._debugger.listener.reported(finding)
         near = dispatch.space.nearby(fault.va)

@@ -207,14 +207,14 @@ class EngineDevice:
 
     def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
         texts = self._texts(run, name)
-        sources = list(texts.of_records(*run.findings()))
+        sources = list(texts.findings_of_records(*run.findings()))
         if stop is Stop.FAULT:
             assert run.ended is not None
             fault = run.fault()
-            message, _ = texts.of_fault(run.ended.state, run.ended.context, fault.why)
+            message, _ = texts.finding_of_fault(run.ended.state, run.ended.context, fault.why)
             raise Fault(fault.va, fault.access, fault.why, message.sentence)
         if stop in (Stop.ILLEGAL, Stop.HALT):
-            sources.append(texts.of_wave(*run.stopped_at()))
+            sources.append(texts.finding_of_wave(*run.stopped_at()))
         elif stop is not Stop.DONE:
             rule = "barrier-stuck" if stop is Stop.STUCK else "out-of-fuel"
             standing = list(unfinished(run.standing(), kernel.variant, texts, rule))
