@@ -78,9 +78,9 @@ def test_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
     kernels = CompiledKernels(ObjectCache(tmp_path))
     wanted = [STORE, replace(STORE, code=ENDPGM), replace(STORE, code=REVERSE, vgprs=16), STORE]
     assert prepare(kernels, wanted, processes=2) == 3
-    assert all(kernels.has(each) for each in wanted)
-    for each in wanted:
-        kernels.of(each)
+    assert all(kernels.has(item) for item in wanted)
+    for item in wanted:
+        kernels.of(item)
     assert kernels.compiled == 0
     assert prepare(kernels, wanted) == 0
 
@@ -118,12 +118,12 @@ def test_quick_kernels_share_helpers_and_rewrite_missing_ones(
     CompiledKernels(cache, quick=True).of(replace(STORE, code=STORE_IDS + ENDPGM))
     assert len(set(tmp_path.iterdir()) - files) == 1, "its helpers were there"
     kernel = cache.path(cache_key(STORE, quick=True))
-    for broken in (lambda each: each.write_bytes(each.read_bytes()[:-7]), lambda each: each.unlink()):
-        for each in files - {kernel}:
-            broken(each)
+    for broken in (lambda item: item.write_bytes(item.read_bytes()[:-7]), lambda item: item.unlink()):
+        for file in files - {kernel}:
+            broken(file)
         helpers._loaded.clear()
-        again = CompiledKernels(cache, quick=True)
-        assert again.of(STORE).address and again.compiled == 1
+        kernels = CompiledKernels(cache, quick=True)
+        assert kernels.of(STORE).address and kernels.compiled == 1
         assert set(tmp_path.iterdir()) >= files
         helpers._loaded.clear()
         last = CompiledKernels(cache, quick=True)
@@ -162,10 +162,10 @@ class Pages:
         self.code = code.ljust(4096 * mapped, b"\0")
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
-        at = va - 0x10000
-        if at + size_bytes > len(self.code):
+        offset = va - 0x10000
+        if offset + size_bytes > len(self.code):
             raise Fault(va, AccessKind.EXECUTE, "not present")
-        return self.code[at : at + size_bytes]
+        return self.code[offset : offset + size_bytes]
 
 
 def test_code_is_fetched_only_as_far_as_control_flow_reaches() -> None:

@@ -19,7 +19,7 @@ _FFT, _ROTATE, _QUAD = 0xE000, 0xC000, 0x8000
 
 def source_lanes(field: int, wave: int) -> list[int]:
     """Return the source lane of each lane under a ds_swizzle_b32 pattern; groups of 32 are independent."""
-    found = []
+    result = []
     for lane in range(wave):
         i = lane & 31
         if field >= _FFT:
@@ -33,8 +33,8 @@ def source_lanes(field: int, wave: int) -> list[int]:
             j = (i & ~3) | (field >> 2 * (i & 3) & 3)
         else:
             j = ((i & field & 31) | (field >> 5 & 31)) ^ (field >> 10 & 31)
-        found.append(j | lane & 32)
-    return found
+        result.append(j | lane & 32)
+    return result
 
 
 def _swizzle(e: Emitter, i: Instruction) -> None:

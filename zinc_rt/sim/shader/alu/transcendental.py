@@ -27,15 +27,15 @@ from zinc_rt.sim.shader.alu.vector import (
     Build,
     Value,
     absolute,
+    apply_in_wider_type,
+    apply_output_modifiers,
     bits_of,
     by_intrinsic,
-    flushed,
+    flush_denormals,
     half_of_double,
     is_nan,
     largest_for_infinity,
-    lifted,
-    outlined,
-    output_modified,
+    outline,
     set_result,
     source,
     sum_to_odd,
@@ -86,8 +86,8 @@ def exp2(e: Emitter, x: Value) -> Value:
     for comparison, limit in (("<", -300.0), (">", 300.0)):
         end = constant(limit, x.type)
         x = b.select(b.fcmp_ordered(comparison, x, end), end, x)
-    whole = b.intrinsic("llvm.roundeven", x.type, x)
-    r = b.fsub(x, whole)
+    intrinsic = b.intrinsic("llvm.roundeven", x.type, x)
+    r = b.fsub(x, intrinsic)
     square = b.fmul(r, r)  # exact: r has at most 24 bits
     first, first_low = _product(e, r, _LN2)
     second, second_low = _product(e, square, _HALF_LN2_SQUARED)
@@ -99,7 +99,7 @@ def exp2(e: Emitter, x: Value) -> Value:
     error = b.fadd(error, b.fadd(b.fsub(partial, high), second))
     low = b.fadd(rest, b.fadd(error, b.fadd(first_low, second_low)))
     mantissa = bits_of(e, sum_to_odd(e, high, low))
-    power = b.sext(b.fptosi(whole, b.lanes(I32)), b.lanes(I64))
+    power = b.sext(b.fptosi(intrinsic, b.lanes(I32)), b.lanes(I64))
     return b.bitcast(b.add(mantissa, b.shl(power, _MANTISSA)), x.type)
 
 
@@ -188,12 +188,12 @@ def _invalid(e: Emitter, value: Value) -> Value:
 
 
 def _rcp(e: Emitter, value: Value) -> Value:
-    return lifted(e, lambda e, x: e.b.fdiv(1.0, x), value)
+    return apply_in_wider_type(e, lambda e, x: e.b.fdiv(1.0, x), value)
 
 
 def _square_root(e: Emitter, value: Value) -> Value:
-    result = lifted(e, lambda e, x: e.b.intrinsic("llvm.sqrt", x.type, x), value)
-    return _of_negatives(e, value, result)
+    result = apply_in_wider_type(e, lambda e, x: e.b.intrinsic("llvm.sqrt", x.type, x), value)
+    return _handle_negatives(e, value, result)
 
 
 def _rsq(e: Emitter, value: Value) -> Value:
@@ -201,10 +201,10 @@ def _rsq(e: Emitter, value: Value) -> Value:
         return e.b.fdiv(1.0, e.b.intrinsic("llvm.sqrt", x.type, x))
 
     through = build if value.type.element is DOUBLE else _through_double(build)
-    return _of_negatives(e, value, through(e, value))
+    return _handle_negatives(e, value, through(e, value))
 
 
-def _of_negatives(e: Emitter, value: Value, result: Value) -> Value:
+def _handle_negatives(e: Emitter, value: Value, result: Value) -> Value:
     """Return the result, or below zero a NaN with the sign specified by the manual."""
     negative = e.b.fcmp_ordered("<", value, 0.0)
     return e.b.select(negative, _invalid(e, value), result)
@@ -213,32 +213,32 @@ def _of_negatives(e: Emitter, value: Value, result: Value) -> Value:
 def _sine(e: Emitter, value: Value) -> Value:
     result = _through_double(lambda e, x: _turns(e, x, 0))(e, value)
     zero = e.b.fcmp_ordered("==", value, 0.0)
-    return e.b.select(zero, value, _of_infinities(e, value, result))
+    return e.b.select(zero, value, _handle_infinities(e, value, result))
 
 
 def _cosine(e: Emitter, value: Value) -> Value:
-    return _of_infinities(e, value, _through_double(lambda e, x: _turns(e, x, 1))(e, value))
+    return _handle_infinities(e, value, _through_double(lambda e, x: _turns(e, x, 1))(e, value))
 
 
-def _of_infinities(e: Emitter, value: Value, result: Value) -> Value:
+def _handle_infinities(e: Emitter, value: Value, result: Value) -> Value:
     finite = e.b.fcmp_ordered("<", absolute(e, value), float("inf"))
     return e.b.select(finite, result, _invalid(e, value))
 
 
-def _perturbed(e: Emitter, name: str, value: Value, result: Value) -> Value:
+def _perturb_result(e: Emitter, name: str, value: Value, result: Value) -> Value:
     """Return the result perturbed as described in the module docstring."""
     b, of = e.b, result.type.element
     if not e.checks.perturb:
         return result
     seed = b.trunc(b.xor(e.frame.field("perturb_seed"), b.lshr(e.frame.field("perturb_seed"), 32)), I32)
-    place = b.add(b.mul(seed, 0x9E3779B1), e.frame.pc * 0x85EBCA77 + 1)
+    location = b.add(b.mul(seed, 0x9E3779B1), e.frame.pc * 0x85EBCA77 + 1)
     words = b.lanes(I32)
-    given = bits_of(e, value)
+    argument = bits_of(e, value)
     if type_bits(of) == 64:
-        given = b.xor(given, b.lshr(given, 32))
-    given = given if type_bits(of) == 32 else (b.trunc if type_bits(of) == 64 else b.zext)(given, words)
+        argument = b.xor(argument, b.lshr(argument, 32))
+    argument = argument if type_bits(of) == 32 else (b.trunc if type_bits(of) == 64 else b.zext)(argument, words)
     lanes = vector_of(lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave))
-    mixed = b.xor(b.xor(given, lanes), b.splat(place))
+    mixed = b.xor(b.xor(argument, lanes), b.splat(location))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         mixed = b.xor(mixed, b.lshr(mixed, shift))
         mixed = b.mul(mixed, factor)
@@ -252,12 +252,12 @@ def _perturbed(e: Emitter, name: str, value: Value, result: Value) -> Value:
     bits = bits_of(e, result)
     if bits.type != words:
         delta = (b.sext if type_bits(of) == 64 else b.trunc)(delta, bits.type)
-    movable = b.and_(_ordinary(e, value, 0), _ordinary(e, result, 1))
+    movable = b.and_(_is_ordinary(e, value, 0), _is_ordinary(e, result, 1))
     moved = b.add(bits, b.select(movable, delta, 0))
     return b.bitcast(moved, result.type)
 
 
-def _ordinary(e: Emitter, value: Value, margin: int) -> Value:
+def _is_ordinary(e: Emitter, value: Value, margin: int) -> Value:
     """Return the lanes whose value is finite and normal by more than `margin` ULP."""
     of = value.type.element
     size = e.b.and_(bits_of(e, value), (1 << type_bits(of) - 1) - 1)
@@ -275,10 +275,10 @@ def _function(name: str, letter: str, build: Build, *, flush: bool) -> Build:
         def body(e: Emitter, value: Value) -> Value:
             if not flush:
                 return build(e, value)
-            return flushed(e, build(e, flushed(e, value)))
+            return flush_denormals(e, build(e, flush_denormals(e, value)))
 
-        result = outlined(e, f"zrt.{name}.{letter}.{e.wave}", value.type, body, value)
-        return _perturbed(e, name, value, result)
+        result = outline(e, f"zrt.{name}.{letter}.{e.wave}", value.type, body, value)
+        return _perturb_result(e, name, value, result)
 
     return emit
 
@@ -297,13 +297,13 @@ def _emit_scalar(letter: str, build: Build) -> EmitFunction:
     """Return the emitter of v_s_*, which operates on a scalar register and ignores EXEC."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
-        given = e.vector(instruction.operands[1], TYPES[letter])
+        vector = e.vector(instruction.operands[1], TYPES[letter])
         if letter == "h" and e.mode.flushes_sources(HALF):
-            given = flushed(e, given)
-        value = largest_for_infinity(e, build(e, given), [given])
-        value = output_modified(e, instruction, value, Rounding.NEAREST)
+            vector = flush_denormals(e, vector)
+        value = largest_for_infinity(e, build(e, vector), [vector])
+        value = apply_output_modifiers(e, instruction, value, Rounding.NEAREST)
         if letter == "h" and e.mode.flushes_results(HALF):
-            value = flushed(e, value)
+            value = flush_denormals(e, value)
         one = e.b.extract_element(bits_of(e, value), constant(0))
         e.set_scalar(instruction.operands[0], one if letter == "f" else e.b.zext(one, I32))
 
@@ -323,16 +323,16 @@ _SUFFIXES = {"h": "f16", "f": "f32", "d": "f64"}
 
 
 def _table() -> dict[str, EmitFunction]:
-    found: dict[str, EmitFunction] = {}
+    result: dict[str, EmitFunction] = {}
     for name, (build, letters) in _BUILDS.items():
         for letter in letters:
             flush = letter == "f" and name != "sin"  # cos: 7.2.4
             function = _function(name, letter, build, flush=flush)
-            found[f"v_{name}_{_SUFFIXES[letter]}"] = _emit(letter, function)
+            result[f"v_{name}_{_SUFFIXES[letter]}"] = _emit(letter, function)
             if letter != "d" and name not in ("sin", "cos"):
-                found[f"v_s_{name}_{_SUFFIXES[letter]}"] = _emit_scalar(letter, function)
-    found["v_rcp_iflag_f32"] = found["v_rcp_f32"]
-    return found
+                result[f"v_s_{name}_{_SUFFIXES[letter]}"] = _emit_scalar(letter, function)
+    result["v_rcp_iflag_f32"] = result["v_rcp_f32"]
+    return result
 
 
 EMIT: dict[str, EmitFunction] = _table()

@@ -100,13 +100,13 @@ class DebugCalls:
 
     def _define(self, key: int, *, masked: bool) -> None:
         """Mark a register as defined; `masked`: in the lanes of EXEC."""
-        e, place, of = self.e, self.e.slots.undefined(key), self.e.slots.type_of(key)
+        e, location, of = self.e, self.e.slots.undefined(key), self.e.slots.type_of(key)
         if not masked:
-            e.b.store(constant(0, of), place)
+            e.b.store(constant(0, of), location)
             return
         words = [e.slots.load(VGPR_LIMIT + EXEC_LO + index) for index in range(e.wave // 32)]
         lanes = e.b.bitcast(e.b.join(words), e.b.lanes(I1))
-        e.b.store(e.b.select(lanes, constant(0, of), e.b.load(place, typ=of)), place)
+        e.b.store(e.b.select(lanes, constant(0, of), e.b.load(location, typ=of)), location)
 
     def _fill(self, place: ir.Value, byte: int, size_bytes: int) -> None:
         if size_bytes:

@@ -123,7 +123,7 @@ class Emitter:
             raise NotSimulated(f"has {operand.text} where a scalar operand is required")
         if operand.index == NULL and kind is Kind.SPECIAL:
             return constant(0, of)
-        parts = [self.regs.read_sgpr(first + at) for at in range(max(1, bits // 32))]
+        parts = [self.regs.read_sgpr(first + index) for index in range(max(1, bits // 32))]
         return self.b.resize(self.b.join(parts), bits)
 
     def vector(self, operand: Operand, of: ir.Type = I32, *, signed: bool = False) -> ir.Value:
@@ -141,7 +141,7 @@ class Emitter:
             value = self._modified(value, operand, of)
             return self.b.splat(self.b.resize(value, bits) if isinstance(of, ir.IntType) else value)
         used = ALL if bits >= 32 else 0xFFFF0000 if operand.half else 0xFFFF
-        words = [self.regs.read_vgpr(operand.index + at, used=used) for at in range(max(1, bits // 32))]
+        words = [self.regs.read_vgpr(operand.index + index, used=used) for index in range(max(1, bits // 32))]
         if bits < 32:
             word = words[0]
             if operand.half:
@@ -206,8 +206,8 @@ class Emitter:
         if not isinstance(value.type, ir.IntType):
             value = self.b.bitcast(value, ir.IntType(type_bits(value.type)))
         first = operand.index + (TTMP0 if operand.kind is Kind.TTMP else 0)
-        for at, part in enumerate(self.b.split(value)):
-            self.regs.write_sgpr(first + at, part)
+        for index, part in enumerate(self.b.split(value)):
+            self.regs.write_sgpr(first + index, part)
 
     def set_vector(self, operand: Operand, value: ir.Value) -> None:
         """Write <W x T>, T a float or integer of 1, 16, 32 or 64 bits. 16 bits are written to operand.half
@@ -225,8 +225,8 @@ class Emitter:
                 wide = self.b.shl(wide, 16)
             kept = 0xFFFF if operand.half else 0xFFFF0000
             value = self.b.or_(self.b.and_(old, kept), wide)
-        for at, part in enumerate(self.b.split(value)):
-            self.regs.write_vgpr(operand.index + at, part, kept=kept)
+        for index, part in enumerate(self.b.split(value)):
+            self.regs.write_vgpr(operand.index + index, part, kept=kept)
 
     def set_mask(self, operand: Operand, value: ir.Value) -> None:
         """Write <W x i1>, 0 in lanes outside EXEC, to an SGPR (pair)."""

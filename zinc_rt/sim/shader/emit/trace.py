@@ -107,11 +107,11 @@ def _build(function: ir.Function) -> None:
     function.attributes.add("cold")
     context, pc, slot, execution, value = function.args
     b = CodeBuilder(function.append_basic_block("entry"))
-    at = b.get(context, CONTEXT, "trace_count")
-    b.put(context, CONTEXT, "trace_count", b.add(at, 1))
-    with b.if_then(b.below(at, b.get(context, CONTEXT, "trace_capacity"))):
+    index = b.get(context, CONTEXT, "trace_count")
+    b.put(context, CONTEXT, "trace_count", b.add(index, 1))
+    with b.if_then(b.below(index, b.get(context, CONTEXT, "trace_capacity"))):
         records = b.get(context, CONTEXT, "trace")
-        record = b.offset(records, b.mul(b.zext(at, I64), TRACE.size_bytes))
+        record = b.offset(records, b.mul(b.zext(index, I64), TRACE.size_bytes))
         for name, part in {"pc": pc, "slot": slot, "exec": execution, "values": value}.items():
             b.store(part, b.at(record, TRACE, name), align=4)
     b.ret_void()
@@ -120,5 +120,5 @@ def _build(function: ir.Function) -> None:
 def count_block(e: Emitter) -> None:
     """Count an execution of the current block, for profiles."""
     if e.checks.profile:
-        place = e.b.offset(e.frame.field("profile"), 8 * e.block_number)
-        e.b.store(e.b.add(e.b.load(place, typ=I64), 1), place)
+        offset = e.b.offset(e.frame.field("profile"), 8 * e.block_number)
+        e.b.store(e.b.add(e.b.load(offset, typ=I64), 1), offset)

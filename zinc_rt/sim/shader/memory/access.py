@@ -71,10 +71,10 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     """Return the i32 number of the first site of lane_checks.RULES, combined with the flags of the access."""
     first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
-    said = scope.value if scope is not None and isinstance(scope.value, int) else 0
+    value = scope.value if scope is not None and isinstance(scope.value, int) else 0
     hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value
     returns = hint is not None and isinstance(hint.value, int) and bool(hint.value & 1)
-    flags |= RETURNS * returns | SCOPED * (said > 0 or e.guesses) | SYNCHRONISING * (said >= DEVICE_SCOPE)
+    flags |= RETURNS * returns | SCOPED * (value > 0 or e.guesses) | SYNCHRONISING * (value >= DEVICE_SCOPE)
     return constant(first | flags)
 
 
@@ -154,8 +154,8 @@ def prefetch(e: Emitter, host: ir.Value, size_bytes: int) -> None:
     if size_bytes < PREFETCHED_BYTES:
         return
     for line in range(0, size_bytes, LINE_BYTES):
-        at = e.b.offset(host, AHEAD * size_bytes + line)
-        e.b.intrinsic("llvm.prefetch", VOID, at, I32(0), I32(3), I32(1), types=(POINTER,))
+        offset = e.b.offset(host, AHEAD * size_bytes + line)
+        e.b.intrinsic("llvm.prefetch", VOID, offset, I32(0), I32(3), I32(1), types=(POINTER,))
 
 
 _ELEMENT = {1: I8, 2: I16}
@@ -243,10 +243,10 @@ def split_dwords(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value
         narrow = e.b.load(source, typ=e.b.lanes(_ELEMENT[size_bytes]), align=1)
         return [e.b.zext(narrow, e.b.lanes(I32))]
     words = size_bytes // 4
-    whole = e.b.load(source, typ=ir.VectorType(I32, words * e.wave), align=1)
+    document = e.b.load(source, typ=ir.VectorType(I32, words * e.wave), align=1)
     if words == 1:
-        return [whole]
-    return [e.b.shuffled(whole, range(word, words * e.wave, words)) for word in range(words)]
+        return [document]
+    return [e.b.shuffled(document, range(word, words * e.wave, words)) for word in range(words)]
 
 
 def join_dwords(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:

@@ -63,8 +63,8 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     index = e.regs.read_vgpr(address.index) if i.modifier("idxen") else None
     inner = constant(offset(i), b.lanes(I64))
     if i.modifier("offen"):
-        offset = address.index + (1 if index is not None else 0)
-        inner = b.add(b.zext(e.regs.read_vgpr(offset), b.lanes(I64)), inner)
+        offset_register = address.index + (1 if index is not None else 0)
+        inner = b.add(b.zext(e.regs.read_vgpr(offset_register), b.lanes(I64)), inner)
     stride = b.and_(b.lshr(words[1], 16), 0x3FFF)
     select = b.and_(b.lshr(words[3], 28), 3)
     return _Resource(b.add(base, b.zext(moved, I64)), stride, words[2], select, moved, index, inner)

@@ -131,26 +131,26 @@ def _store(e: Emitter, i: Instruction, *, size_bytes: int, upper: bool) -> None:
 
 def offsets(i: Instruction, size_bytes: int, stride: int) -> tuple[int, int]:
     """Return the offsets in bytes."""
-    found = []
+    result = []
     for name in ("offset0", "offset1"):
         modifier = i.modifier(name)
-        found.append(int(modifier.value) if modifier and isinstance(modifier.value, int) else 0)
-    return found[0] * size_bytes * stride, found[1] * size_bytes * stride
+        result.append(int(modifier.value) if modifier and isinstance(modifier.value, int) else 0)
+    return result[0] * size_bytes * stride, result[1] * size_bytes * stride
 
 
 def _load_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     destination, address = i.operands
     places = [lds_address(e, address, moved) for moved in offsets(i, size_bytes, stride)]
-    dwords = [dword for place in places for dword in load_lanes(e, place, size_bytes)]
+    dwords = [dword for location in places for dword in load_lanes(e, location, size_bytes)]
     set_loaded(e, destination, dwords, size_bytes, False, None)
 
 
 def _store_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     address, *data = i.operands
-    values = [stored(e, each, size_bytes, False) for each in data]
+    values = [stored(e, item, size_bytes, False) for item in data]
     places = [lds_address(e, address, moved) for moved in offsets(i, size_bytes, stride)]
-    for place, dwords in zip(places, values, strict=True):
-        store_lanes(e, place, dwords, size_bytes)
+    for location, dwords in zip(places, values, strict=True):
+        store_lanes(e, location, dwords, size_bytes)
 
 
 def _addtid(e: Emitter, i: Instruction) -> ir.Value:

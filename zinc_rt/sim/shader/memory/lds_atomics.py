@@ -56,7 +56,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int, retu
     operands = list(i.operands)
     destination = operands.pop(0) if returns else None
     address, *data = operands
-    values = [stored(e, each, size_bytes, False) for each in data]
+    values = [stored(e, item, size_bytes, False) for item in data]
     second = values[1] if len(values) > 1 else []
     old = change_lanes(e, operation, lds.lds_address(e, address, offset(i)), values[0], second, size_bytes)
     if destination is not None:
@@ -65,11 +65,11 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int, retu
 
 def _exchange_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     destination, address, *data = i.operands
-    values = [stored(e, each, size_bytes, False) for each in data]
+    values = [stored(e, item, size_bytes, False) for item in data]
     places = [lds.lds_address(e, address, moved) for moved in lds.offsets(i, size_bytes, stride)]
     old: list[ir.Value] = []
-    for place, value in zip(places, values, strict=True):
-        old += change_lanes(e, "swap", place, value, [], size_bytes)
+    for location, value in zip(places, values, strict=True):
+        old += change_lanes(e, "swap", location, value, [], size_bytes)
     set_loaded(e, destination, old, size_bytes, False, None)
 
 

@@ -111,8 +111,8 @@ def scope(i: Instruction) -> int:
 
 
 def offset(i: Instruction) -> int:
-    found = i.modifier("offset")
-    return int(found.value) if found and isinstance(found.value, int) else 0
+    modifier = i.modifier("offset")
+    return int(modifier.value) if modifier and isinstance(modifier.value, int) else 0
 
 
 def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operand | None) -> Addresses:

@@ -28,7 +28,7 @@ KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a 
 
 def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
     """Return the variant of a kernel for a launch on a chip; it is valid for all waves of the launch."""
-    full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
+    full = all(int(group_shape["threads"][0]) % launch.wave == 0 for group_shape in group_shapes(launch))
     user_sgprs, dynamic = len(launch.user_data), launch.dynamic_vgprs
     target = target.with_wave(launch.wave)
     return KernelVariant(code, target, full, checks, launch.vgprs, user_sgprs, entry, launch.mode, dynamic)
@@ -55,7 +55,7 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     """Return the disk cache key of code compiled for this processor by these sources. Chips of one generation
     share it.
     """
-    parts = [getattr(variant, each.name) for each in fields(variant) if each.name not in ("code", "target")]
+    parts = [getattr(variant, field.name) for field in fields(variant) if field.name not in ("code", "target")]
     parts += [variant.target.generation, variant.target.true16, variant.wave]
     text = json.dumps([*parts, *astuple(host_cpu()), own_sources(), quick], default=repr)
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
@@ -63,7 +63,7 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
 
 def compiled(variant: KernelVariant) -> bytes:
     """Return a compiled kernel's cache entry: sites and counts, then object code."""
-    return _payload(made := translate(variant), compile_ir(made.text))
+    return _payload(result := translate(variant), compile_ir(result.text))
 
 
 def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[bytes, dict[str, int]]:
@@ -71,20 +71,20 @@ def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[by
     library.
     """
     helpers = library.shared()
-    made = translate(variant, helpers)
+    result = translate(variant, helpers)
     library.add(helpers)
-    addresses = library.addresses(made.helpers)
+    addresses = library.addresses(result.helpers)
     assert addresses is not None, "the library lacks functions that were generated"
-    return _payload(made, compile_quickly(made.text)), addresses
+    return _payload(result, compile_quickly(result.text)), addresses
 
 
-def _payload(made: Translation, code: bytes) -> bytes:
+def _payload(translation: Translation, code: bytes) -> bytes:
     about = {
-        "sites": [list(astuple(each)) for each in made.sites],
-        "counts": made.counts,
-        "memory_pcs": made.memory_pcs,
-        "function": made.function,
-        "helpers": made.helpers,
+        "sites": [list(astuple(site)) for site in translation.sites],
+        "counts": translation.counts,
+        "memory_pcs": translation.memory_pcs,
+        "function": translation.function,
+        "helpers": translation.helpers,
     }
     return packed(about, code)
 
@@ -93,7 +93,7 @@ def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | 
     """Load a compiled kernel. `helpers`: addresses of the helpers called by quick code."""
     about, code = unpacked(payload)
     linked = Loaded(code, [about["function"]], helpers)
-    sites = tuple(Site(*each) for each in about["sites"])
+    sites = tuple(Site(*site) for site in about["sites"])
     address = linked.at[about["function"]]
     memory_pcs = tuple(about["memory_pcs"])
     return CompiledKernel(variant, address, sites, about["counts"], memory_pcs, linked, helpers is not None)
@@ -113,14 +113,14 @@ class CompiledKernels:
 
     def of(self, variant: KernelVariant) -> CompiledKernel:
         """Return the best code currently available."""
-        found = self._known.get(variant)
-        if found is None:
-            found = self._known[variant] = self._load(variant)
+        better = self._known.get(variant)
+        if better is None:
+            better = self._known[variant] = self._load(variant)
             if len(self._known) > KEPT_KERNELS:
                 self._known.pop(next(iter(self._known)), None)  # the oldest; the disk has it still
-        elif found.quick and found.seconds >= HOT_SECONDS:
-            found = self._known[variant] = self._better(found) or found
-        return found
+        elif better.quick and better.seconds >= HOT_SECONDS:
+            better = self._known[variant] = self._better(better) or better
+        return better
 
     def outdated(self, kernel: CompiledKernel) -> bool:
         """Return whether a repeated launch should look the kernel up again."""

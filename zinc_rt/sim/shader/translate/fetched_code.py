@@ -78,8 +78,8 @@ def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | Non
         places = reached(pages, va, target)
         if not pages.add(places):
             break
-    there = [location for location in places if location // PAGE_BYTES in pages.fetched]
-    low, high = min(there), max(there) + 1
+    locations = [location for location in places if location // PAGE_BYTES in pages.fetched]
+    low, high = min(locations), max(locations) + 1
     code = FetchedCode(pages.content(low, high), va - low, pages.pieces(low, high))
     if not pages.refused:
         known.add(code, target)

@@ -61,8 +61,8 @@ class BlockFlow:
         """Jump to a byte offset (i64) known only at run time."""
         unknown = self._b.append_basic_block("unknown")
         switch = self._b.switch(offset, unknown)
-        for place in self.graph.indirect:
-            switch.add_case(constant(place, I64), self.edge(place, pc))
+        for location in self.graph.indirect:
+            switch.add_case(constant(location, I64), self.edge(location, pc))
         self._b.position_at_end(unknown)
         self._reports.illegal("jumps to an address that is neither a return address nor relative to s_getpc_b64")
 
@@ -70,16 +70,16 @@ class BlockFlow:
         """Return a block that saves the registers live at `target` and returns; the next call resumes the wave
         there.
         """
-        found = self._suspensions.get((target, status))
-        if found is None:
-            found = self._suspensions[target, status] = self._b.append_basic_block(f"suspend.{target:x}")
-            with self._b.goto_block(found):
+        suspension = self._suspensions.get((target, status))
+        if suspension is None:
+            suspension = self._suspensions[target, status] = self._b.append_basic_block(f"suspend.{target:x}")
+            with self._b.goto_block(suspension):
                 self._save(target)
                 self._frame.set_state_field("resume", self._resumes.setdefault(target, len(self._resumes) + 1))
                 pc, self._frame.pc = self._frame.pc, target
                 self._reports.leave(status)
                 self._frame.pc = pc
-        return found
+        return suspension
 
     def start(self, also: Callable[[], None] | None = None) -> None:
         """Finish the function's entry: load registers of the frame and `also`, then branch to the resume point."""
@@ -134,11 +134,11 @@ class BlockFlow:
         loaded from the state.
         """
         full = self._starts_full(start)
-        whole = self._quads.at_start(start)
-        for quad in sorted(whole):
+        at_start = self._quads.at_start(start)
+        for quad in sorted(at_start):
             self._quads.store(quad, [self._load_vgpr(key) for key in range(quad, quad + WORDS)])
         for key in self._live(start):
-            if not any(quad <= key < quad + WORDS for quad in whole):
+            if not any(quad <= key < quad + WORDS for quad in at_start):
                 self._b.store(self._saved(key, full), self._slots.value(key))
             if self._slots.tracked(key):
                 bits = self._undefined_first(key, full) if first else self._saved_undefined(key)
@@ -163,7 +163,7 @@ class BlockFlow:
             return constant(0 if self.analysis.at_start >> key & 1 else -1, of)
         if key or full:
             return constant(-1 if key else 0, of)
-        lanes = [self._frame.state_field("sgprs", EXEC_LO + at) for at in range(self._b.wave // 32)]
+        lanes = [self._frame.state_field("sgprs", EXEC_LO + index) for index in range(self._b.wave // 32)]
         return self._b.select(self._b.bitcast(self._b.join(lanes), self._b.lanes(I1)), constant(0, of), -1)
 
     def _saved_undefined(self, key: int) -> ir.Value:
