@@ -58,7 +58,7 @@ def expected_arrays(rows: dict[str, Array]) -> dict[str, Array]:
     return {name: item[:, 3 if name.startswith("dot2") else 33] for name, item in rows.items()}
 
 
-class KfdGpu:
+class DirectGpu:
     """The first GPU; runs machine code with pointers in user data."""
 
     def __init__(self, process: KfdProcess, driver: Any) -> None:
@@ -89,7 +89,7 @@ class KfdGpu:
         return [on.get(buffer, array) for buffer, array in zip(placed, arrays, strict=True)]
 
 
-def dot2(gpu: KfdGpu, rows: Array, kind: str) -> Array:
+def dot2(gpu: DirectGpu, rows: Array, kind: str) -> Array:
     padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
     argument = [padded[:, index].copy() for index in range(INPUTS)]
     out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
@@ -97,7 +97,7 @@ def dot2(gpu: KfdGpu, rows: Array, kind: str) -> Array:
     return result[INPUTS + (kind == "bf16")][: len(rows)]
 
 
-def wmma(gpu: KfdGpu, rows: Array, kind: str) -> Array:
+def wmma(gpu: DirectGpu, rows: Array, kind: str) -> Array:
     """Run a matrix instruction with equal rows of A and equal columns of B, so that all of D is equal; return lane
     0's first value.
     """
@@ -117,7 +117,7 @@ def main() -> int:
     assert driver is not None
     cases: dict[str, Array] = {}
     with KfdProcess(driver) as process:
-        gpu = KfdGpu(process, driver)
+        gpu = DirectGpu(process, driver)
         for name, rows in captured_arrays().items():
             family, kind = name.split()
             cases[name] = (dot2 if family == "dot2" else wmma)(gpu, rows, kind)

@@ -15,7 +15,7 @@ DOCUMENTED = (
     "zinc_rt.backends.base:Backend", "zinc_rt.backends.registry:spec", "zinc_rt.batching.answering:Answering",
     "zinc_rt.bundle.archive:write_folder", "zinc_rt.checked", "zinc_rt.commands.options:token_list",
     "zinc_rt.compare.peer:PeerTask", "zinc_rt.devices:choose_tier", "zinc_rt.devices:open_backend",
-    "zinc_rt.engine:Engine", "zinc_rt.errors:ZincError", "zinc_rt.exec:Graph", "zinc_rt.files:write_whole",
+    "zinc_rt.engine:Engine", "zinc_rt.errors:ZincError", "zinc_rt.exec:Graph", "zinc_rt.files:write_atomically",
     "zinc_rt.golden.check:check_golden", "zinc_rt.golden.embedded:FOLDER", "zinc_rt.kernels.weight:Weight",
     "zinc_rt.launching.launch:launch", "zinc_rt.llm:LLM", "zinc_rt.lower:lower", "zinc_rt.mem.heaps:BufferHeap",
     "zinc_rt.model.gguf:read_gguf", "zinc_rt.replay.run:replay", "zinc_rt.report:Report",

@@ -160,12 +160,16 @@ def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
     return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
 
 
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the log-probabilities of logits [..., V], f64, in nats."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=-1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=-1, keepdims=True))
+    return wide
+
+
 def kl_by_position(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Compute KL(want || got) in nats of two sets of logits [T, V], float64 [T]; NaN for non-finite logits."""
-
-    def log_softmax(logits: np.ndarray) -> np.ndarray:
-        shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-        return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
     with np.errstate(invalid="ignore"):
         p, q = log_softmax(want), log_softmax(got)

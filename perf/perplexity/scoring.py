@@ -15,6 +15,7 @@ import numpy as np
 
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.errors import CheckFailed, UsageError
+from zinc_rt.validate.measure import log_softmax
 
 PIECE = 128  # tokens a step
 GROUP = 16  # rows that are turned into float64 at once
@@ -79,14 +80,6 @@ def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
                 yield logits
     finally:
         engine.release(sequence)
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return f64 of f32 [n, V]."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=1, keepdims=True)
-    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
-    return wide
 
 
 @dataclass(slots=True)

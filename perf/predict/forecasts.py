@@ -27,6 +27,7 @@ from zinc_rt.host.arguments import Parser
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.files import write_atomically
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.predict.ceilings import counts_of
 from zinc_rt.perf.predict.devices import DeviceTable, table
@@ -71,7 +72,7 @@ def forecasts(works: Mapping[tuple[str, str], TokenWork], known: DeviceTable) ->
 def _forecast(model: str, load: str, work: TokenWork, device: DeviceRow, known: DeviceTable) -> Forecast:
     prediction = predict(work, device, known)
     speeds: list[float | None] = [prediction.speed(case) for case in ("likely", "pessimistic", "optimistic")]
-    note = "instructions of gfx1201's kernels" if device.arch != "gfx1201" else ""
+    note = "" if device.arch == DEFAULT_ARCH else f"instructions of {DEFAULT_ARCH}'s kernels"
     try:
         placed = host_experts(
             work.weights, device, "auto", read_efficiency=known.case("likely")["read_efficiency"]

@@ -30,7 +30,7 @@ _POINTERS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class CorpusKernel:
     """A kernel of the corpus. `args`: by name, an array ("random f32 1024"), an int or a float."""
 
     name: str
@@ -246,16 +246,16 @@ def attention(q, k, v, out, length, scale, M: tl.constexpr, N: tl.constexpr, D: 
     )
 
 
-def _element_wise() -> Iterator[Case]:
+def _element_wise() -> Iterator[CorpusKernel]:
     arrays: dict[str, str | int | float] = {"x": "random f32 2048", "y": "random f32 2048", "out": "out f32 2048"}
     for warps in (1, 4, 8):
-        yield Case(f"add_w{warps}", add, {**arrays, "n": 1000}, {"BLOCK": 1024}, warps)
+        yield CorpusKernel(f"add_w{warps}", add, {**arrays, "n": 1000}, {"BLOCK": 1024}, warps)
     one: dict[str, str | int | float] = {"x": "random f32 1024", "out": "out f32 1024", "n": 1000}
     for which in ("erf", "sin", "gelu", "exp"):
-        yield Case(f"{which}_w4", transcendental, one, {"BLOCK": 1024, "WHICH": which})
-    yield Case("sin_w1", transcendental, one, {"BLOCK": 1024, "WHICH": "sin"}, 1)
-    yield Case("philox_w4", philox, {"out": "out f32 1024", "seed": 7, "n": 1000}, {"BLOCK": 1024})
-    yield Case("philox_w1", philox, {"out": "out f32 512", "seed": 7, "n": 500}, {"BLOCK": 512}, 1)
+        yield CorpusKernel(f"{which}_w4", transcendental, one, {"BLOCK": 1024, "WHICH": which})
+    yield CorpusKernel("sin_w1", transcendental, one, {"BLOCK": 1024, "WHICH": "sin"}, 1)
+    yield CorpusKernel("philox_w4", philox, {"out": "out f32 1024", "seed": 7, "n": 1000}, {"BLOCK": 1024})
+    yield CorpusKernel("philox_w1", philox, {"out": "out f32 512", "seed": 7, "n": 500}, {"BLOCK": 512}, 1)
     for warps, heads in ((1, 4), (4, 16)):
         size = heads * 64
         turned: dict[str, str | int | float] = {
@@ -264,26 +264,30 @@ def _element_wise() -> Iterator[Case]:
             "sines": "random f32 32",
             "out": f"out f16 {size}",
         }
-        yield Case(f"rope_w{warps}", rope, turned, {"HEADS": heads, "HALF": 32}, warps)
+        yield CorpusKernel(f"rope_w{warps}", rope, turned, {"HEADS": heads, "HALF": 32}, warps)
     for warps, size in ((4, 32), (8, 64)):
         square: dict[str, str | int | float] = {"x": f"random f32 {size * size}", "out": f"out f32 {size * size}"}
-        yield Case(f"transpose_w{warps}", transpose, {**square, "n": size, "m": size}, {"BLOCK": size}, warps)
-    yield Case(
+        yield CorpusKernel(
+            f"transpose_w{warps}", transpose, {**square, "n": size, "m": size}, {"BLOCK": size}, warps
+        )
+    yield CorpusKernel(
         "gather_w4",
         gather,
         {"table": "random f16 4096", "indices": "zeros i32 64", "out": "out f16 4096", "n": 60},
         {"WIDTH": 64, "BLOCK": 64},
     )
     doubles: dict[str, str | int | float] = {"x": "random f64 512", "y": "random f64 512", "out": "out f64 512"}
-    yield Case("f64_w4", axpy_f64, {**doubles, "a": 1.5, "n": 500}, {"BLOCK": 512})
+    yield CorpusKernel("f64_w4", axpy_f64, {**doubles, "a": 1.5, "n": 500}, {"BLOCK": 512})
 
 
-def _rows() -> Iterator[Case]:
+def _rows() -> Iterator[CorpusKernel]:
     for dtype, width, warps in (("f32", 256, 1), ("f32", 1024, 4), ("f16", 4096, 8)):
         row: dict[str, str | int | float] = {"x": f"random {dtype} {width}", "out": f"out {dtype} {width}"}
-        yield Case(f"softmax_{dtype}_w{warps}", softmax, {**row, "width": width - 5}, {"BLOCK": width}, warps)
+        yield CorpusKernel(
+            f"softmax_{dtype}_w{warps}", softmax, {**row, "width": width - 5}, {"BLOCK": width}, warps
+        )
         scale: dict[str, str | int | float] = {"weight": f"random f32 {width}", "bias": f"random f32 {width}"}
-        yield Case(
+        yield CorpusKernel(
             f"layer_norm_{dtype}_w{warps}",
             layer_norm,
             {"x": row["x"], **scale, "out": row["out"], "width": width - 5, "epsilon": 1e-5},
@@ -292,17 +296,19 @@ def _rows() -> Iterator[Case]:
         )
     for warps, size in ((1, 128), (4, 1024)):
         pair: dict[str, str | int | float] = {"x": f"random f32 {size}", "out": f"out f32 {size}"}
-        yield Case(f"scan_w{warps}", scan, pair, {"BLOCK": size}, warps)
-        yield Case(f"sort_w{warps}", sort, pair, {"BLOCK": min(size, 256)}, warps)
+        yield CorpusKernel(f"scan_w{warps}", scan, pair, {"BLOCK": size}, warps)
+        yield CorpusKernel(f"sort_w{warps}", sort, pair, {"BLOCK": min(size, 256)}, warps)
         maximum: dict[str, str | int | float] = {"x": f"random f32 {size}", "out": "out i32 1", "width": size - 5}
-        yield Case(f"argmax_w{warps}", argmax, maximum, {"BLOCK": size}, warps)
-    yield Case("histogram_w4", histogram, {"x": "random i32 512", "out": "out i32 64"}, {"BLOCK": 512, "BINS": 64})
-    yield Case(
+        yield CorpusKernel(f"argmax_w{warps}", argmax, maximum, {"BLOCK": size}, warps)
+    yield CorpusKernel(
+        "histogram_w4", histogram, {"x": "random i32 512", "out": "out i32 64"}, {"BLOCK": 512, "BINS": 64}
+    )
+    yield CorpusKernel(
         "atomics_w4", atomics, {"x": "random i32 512", "out": "zeros i32 32", "n": 500}, {"BINS": 16, "BLOCK": 512}
     )
     locked: dict[str, str | int | float] = {"x": "random f32 256", "total": "zeros f32 1", "lock": "zeros i32 1"}
-    yield Case("cas_lock_w4", cas_lock, locked, {"BLOCK": 256})
-    yield Case(
+    yield CorpusKernel("cas_lock_w4", cas_lock, locked, {"BLOCK": 256})
+    yield CorpusKernel(
         "matvec_q4_w4",
         matvec_q4,
         {"x": "random f32 256", "weights": "random u8 2048", "scales": "random f32 128", "out": "out f32 16"},
@@ -310,7 +316,7 @@ def _rows() -> Iterator[Case]:
     )
 
 
-def _products() -> Iterator[Case]:
+def _products() -> Iterator[CorpusKernel]:
     tilings = [
         ("f16", 16, 16, 16, 1, 1), ("f16", 32, 32, 32, 4, 1), ("f16", 64, 64, 32, 4, 2), ("f16", 64, 64, 32, 4, 3),
         ("f16", 128, 64, 32, 8, 2), ("f16", 128, 128, 32, 8, 2), ("bf16", 32, 32, 32, 4, 2),
@@ -324,7 +330,7 @@ def _products() -> Iterator[Case]:
         yield _product("f16", "f16", m, n, k, warps, stages)
 
 
-def _product(dtype: str, out: str, m: int, n: int, k: int, warps: int, stages: int) -> Case:
+def _product(dtype: str, out: str, m: int, n: int, k: int, warps: int, stages: int) -> CorpusKernel:
     length = 2 * k
     args: dict[str, str | int | float] = {
         "a": f"random {dtype} {m * length}", "b": f"random {dtype} {length * n}", "c": f"out {out} {m * n}",
@@ -332,21 +338,21 @@ def _product(dtype: str, out: str, m: int, n: int, k: int, warps: int, stages: i
     }  # fmt: skip
     kind = {"i32": tl.int32, "f32": tl.float32, "f16": tl.float16}[out]
     name = f"matmul_{dtype}_{out}_{m}x{n}x{k}_s{stages}_w{warps}"
-    return Case(name, matmul, args, {"M": m, "N": n, "K": k, "OUT": kind}, warps, stages)
+    return CorpusKernel(name, matmul, args, {"M": m, "N": n, "K": k, "OUT": kind}, warps, stages)
 
 
-def _attention() -> Iterator[Case]:
+def _attention() -> Iterator[CorpusKernel]:
     for m, n, d, warps in ((16, 16, 32, 1), (32, 32, 64, 4), (64, 32, 64, 4)):
         arrays: dict[str, str | int | float] = dict.fromkeys("qkv", f"random f16 {m * d}")
         args = {**arrays, "out": f"out f16 {m * d}", "length": m - 3, "scale": 0.18}
-        yield Case(f"attention_{m}x{n}x{d}_w{warps}", attention, args, {"M": m, "N": n, "D": d}, warps)
+        yield CorpusKernel(f"attention_{m}x{n}x{d}_w{warps}", attention, args, {"M": m, "N": n, "D": d}, warps)
 
 
-def cases() -> list[Case]:
+def cases() -> list[CorpusKernel]:
     return [*_element_wise(), *_rows(), *_products(), *_attention()]
 
 
-def _signature(case: Case) -> dict[str, str]:
+def _signature(case: CorpusKernel) -> dict[str, str]:
     """Return Triton's type of each argument."""
 
     def of(value: str | int | float) -> str:
@@ -357,7 +363,7 @@ def _signature(case: Case) -> dict[str, str]:
     return {key: of(value) for key, value in case.args.items()} | dict.fromkeys(case.constants, "constexpr")
 
 
-def compile_case(case: Case, folder: Path) -> None:
+def compile_case(case: CorpusKernel, folder: Path) -> None:
     """Compile one kernel and write its three files. Arrays are aligned to 16 bytes, as PyTorch's are."""
     signature = _signature(case)
     pointers = [index for index, value in enumerate(case.args.values()) if isinstance(value, str)]

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TABLES = (  # files whose subject is a chip, a card of it or its kernels
     "zinc_rt/isa/target.py", "zinc_rt/sim/chips.py", "doctor/chips.py", "zinc_rt/kernels/sets.py",
     "zinc_rt/kernels/gfx1201/table.py", "zinc_rt/kernels/radv/table.py",
+    "perf/triton_kernels/corpus.py",  # a program of its own, without zinc_rt
     "zinc_rt/kmd/userq_availability.py",  # what amdgpu does, by versions of IP blocks
 )  # fmt: skip
 # A chip's name with nothing around it but what a flag or triple has: prose that mentions one has spaces.

@@ -47,7 +47,7 @@ def test_header_only_file_is_a_complete_model_and_takes_no_space(name: str, tmp_
     model = build_model(gguf, SequenceLimits(ctx=64, slots=1), "decode")
     assert model.graph.nodes
     assert path.stat().st_size > size_bytes_of(SHAPES[name])
-    assert path.stat().st_blocks * 512 < 2_000_000
+    assert path.stat().st_blocks * 512 < 4_000_000
 
 
 @pytest.mark.rest(keep=3)

@@ -156,7 +156,7 @@ class KvMachine(RuleBasedStateMachine):
             self.kept.remove(capsule)
             drop(self.cache, capsule)
 
-    @rule(tenant=st.integers(0, TENANTS - 1), reserved=st.integers(0, 5), most=st.sampled_from([None, 6, 9]))
+    @rule(tenant=st.integers(0, TENANTS - 1), reserved=st.integers(0, 5), maximum=st.sampled_from([None, 6, 9]))
     def quota(self, tenant: int, reserved: int, maximum: int | None) -> None:
         group = 0 if tenant < 2 else None
         before = [pool.quota(tenant) for pool in self.cache.pools]

@@ -200,7 +200,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         tenant=st.integers(0, 3),
         weight=st.sampled_from([0.5, 1.0, 3.0]),
         guaranteed=st.integers(0, 3),
-        most=st.sampled_from([None, 1, 3]),
+        maximum=st.sampled_from([None, 1, 3]),
         reserved=st.integers(0, 12),
         pages=st.sampled_from([None, 9, 16]),
     )

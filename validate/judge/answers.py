@@ -16,7 +16,7 @@ import numpy as np
 
 from zinc_rt.validate.judge.engine_client import EngineAnswer, ReportedToken
 from zinc_rt.validate.judge.oracle import Oracle
-from zinc_rt.validate.judge.questions import TOP_P, Question
+from zinc_rt.validate.judge.questions import TOP_P, JudgeQuestion
 
 Schedule = Literal["alone", "repeated", "crowd"]
 FaultKind = Literal[
@@ -34,7 +34,7 @@ class AnswerFault:
     `nats`: by how much the reference disagrees.
     """
 
-    question: Question
+    question: JudgeQuestion
     schedule: Schedule
     kind: FaultKind
     detail: str
@@ -56,7 +56,7 @@ class NumericSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JudgeLimits:
     """`kl`: the most that arithmetic alone may cause at one position."""
 
     tie_nats: float = 0.125
@@ -68,11 +68,11 @@ class AnswerJudge:
     """Judges answers. `numerics` collects a sample for each position with reported log-probabilities."""
 
     oracle: Oracle
-    limits: Limits
+    limits: JudgeLimits
     canaries: Mapping[str, str] = field(default_factory=dict)  # word -> id of its question
     numerics: list[NumericSample] = field(default_factory=list)
 
-    def faults(self, question: Question, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
+    def faults(self, question: JudgeQuestion, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
         """Return every fault of an answer."""
         tokens = tuple(token.token for token in answer.tokens if token.token is not None)
         known = tokens if len(tokens) == len(answer.tokens) else ()
@@ -152,7 +152,7 @@ class AnswerJudge:
     def _preferred(self, prompt: Sequence[int], tokens: Sequence[int], index: int) -> int:
         return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[index].argmax())
 
-    def _smallest_gap(self, question: Question, text: str) -> float:
+    def _smallest_gap(self, question: JudgeQuestion, text: str) -> float:
         """Return the smallest gap between the reference's two best tokens, up to where the texts differ."""
         rows = self.oracle.rows((*question.prompt, *question.expected[:-1]), len(question.prompt) - 1)
         smallest = math.inf
@@ -163,7 +163,7 @@ class AnswerJudge:
                 break
         return smallest
 
-    def _outside_nucleus(self, question: Question, answer: EngineAnswer) -> Iterator[tuple[str, int, float]]:
+    def _outside_nucleus(self, question: JudgeQuestion, answer: EngineAnswer) -> Iterator[tuple[str, int, float]]:
         tokens = [token.token for token in answer.tokens]
         known = [token for token in tokens if token is not None]
         if not known or len(known) != len(tokens):
@@ -181,7 +181,7 @@ class AnswerJudge:
                 return
 
     def _logprobs(
-        self, question: Question, answer: EngineAnswer, known: Sequence[int]
+        self, question: JudgeQuestion, answer: EngineAnswer, known: Sequence[int]
     ) -> Iterator[tuple[FaultKind, str, int, float]]:
         reported = [token for token in answer.tokens if token.top]
         if not reported or len(known) != len(answer.tokens):

@@ -14,7 +14,7 @@ from zinc_rt.host.arguments import Parser, context_length
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from zinc_rt.validate.judge.judgement import Judgement, JudgeOptions
+    from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions
 
 EXAMPLES = """\
 The engine must have /v1/completions and serve the GGUF file given with --model. Its answers are compared with this
@@ -144,7 +144,7 @@ def _url(arguments: argparse.Namespace, stack: ExitStack, words: list[str]) -> s
     return url
 
 
-def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> Judgement:
+def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> EngineJudgement:
     import os
 
     from zinc_rt.host.errors import UsageError
@@ -173,7 +173,7 @@ def _options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions:
     )
 
 
-def _details(judgement: Judgement, url: str) -> dict[str, object]:
+def _details(judgement: EngineJudgement, url: str) -> dict[str, object]:
     features = judgement.features
     return {
         "url": url,

@@ -11,15 +11,15 @@ from statistics import fmean
 import numpy as np
 
 from zinc_rt.cli.progress import stages
-from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, Limits, NumericSample, numeric_sample
+from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, JudgeLimits, NumericSample, numeric_sample
 from zinc_rt.validate.judge.engine_client import EngineClient, EngineFeatures, ReportedToken
 from zinc_rt.validate.judge.oracle import QUANTISED_ACTIVATIONS, Oracle, oracle
-from zinc_rt.validate.judge.questions import TOP, Question, QuestionMaker
+from zinc_rt.validate.judge.questions import TOP, JudgeQuestion, QuestionMaker
 from zinc_rt.validate.judge.reproduce import Reproducer, reproducer
 from zinc_rt.validate.judge.sampler_check import distribution_fault, seed_faults
-from zinc_rt.validate.judge.schedule import Asked, ask_alone, ask_crowd
+from zinc_rt.validate.judge.schedule import AskedQuestion, ask_alone, ask_crowd
 from zinc_rt.validate.judge.texts import DIFFICULT
-from zinc_rt.validate.judge.verdict import Finding, findings_of, numeric_summary
+from zinc_rt.validate.judge.verdict import EngineDefect, findings_of, numeric_summary
 
 KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
 KL_MARGIN, MEAN_MARGIN = 12.0, 4.0  # times what quantised activations cause in the reference
@@ -46,11 +46,11 @@ class JudgeOptions:
 
 
 @dataclass(slots=True)
-class Judgement:
+class EngineJudgement:
     """`expected`: the divergence that quantised activations cause in the reference, in nats: mean and maximum."""
 
     features: EngineFeatures
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[EngineDefect] = field(default_factory=list)
     numerics: dict[str, float] = field(default_factory=dict)
     expected: dict[str, float] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)  # by kind of question
@@ -60,7 +60,7 @@ class Judgement:
     seconds: float = 0.0
 
 
-def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Judgement:
+def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> EngineJudgement:
     """Judge the engine behind `client`, which serves the GGUF file `model`.
 
     Raises InputError if the engine does not answer completions, and as LLM does for the model.
@@ -72,14 +72,14 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Jud
         ctx = min(options.ctx or 1024, features.ctx or 1024)
         with oracle(model, ctx, threads=options.threads) as reference:
             client.detect_logprobs(reference.token_of)
-            judgement = Judgement(features)
+            judgement = EngineJudgement(features)
             stage.say("computing the expected answers")
             maker = QuestionMaker(reference, features, options.seed, min(ctx, reference.ctx))
             questions = maker.distinct(options.distinct)
             edges, forced = maker.long_prompts(), maker.forced(options.positions) if features.logprobs else []
             samples = maker.samples(options.samples) if features.logprobs else []
             judgement.expected = _expected_numerics(model, reference, forced, ctx, options)
-            limits = Limits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
+            limits = JudgeLimits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
             by_id = {question.id: question for question in (*questions, *edges, *forced, *samples)}
             answers = AnswerJudge(
                 reference, limits, {question.canary: question.id for question in questions if question.canary}
@@ -110,14 +110,14 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Jud
 
 def _ask_all(
     client: EngineClient,
-    questions: Sequence[Question],
-    edges: Sequence[Question],
-    forced: Sequence[Question],
-    samples: Sequence[Question],
+    questions: Sequence[JudgeQuestion],
+    edges: Sequence[JudgeQuestion],
+    forced: Sequence[JudgeQuestion],
+    samples: Sequence[JudgeQuestion],
     options: JudgeOptions,
-    judgement: Judgement,
+    judgement: EngineJudgement,
     say: Callable[[str], object],
-) -> list[Asked]:
+) -> list[AskedQuestion]:
     say(f"asking {len(questions) + len(edges) + len(forced)} questions alone")
     begin = time.monotonic()
     asked = list(ask_alone(client, [*forced, *questions, *edges]))
@@ -146,12 +146,12 @@ def _ask_all(
     return asked
 
 
-def _speed(asked: Sequence[Asked], seconds: float) -> float:
+def _speed(asked: Sequence[AskedQuestion], seconds: float) -> float:
     tokens = sum(len(item.answer.tokens) or item.answer.events for item in asked if item.answer is not None)
     return tokens / seconds if seconds else 0.0
 
 
-def _faults(answers: AnswerJudge, asked: Sequence[Asked]) -> Iterator[AnswerFault]:
+def _faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
     for item in asked:
         if item.answer is None:
             yield AnswerFault(item.question, item.schedule, "refused", item.error)
@@ -160,7 +160,7 @@ def _faults(answers: AnswerJudge, asked: Sequence[Asked]) -> Iterator[AnswerFaul
 
 
 def _tokenizer_faults(
-    client: EngineClient, reference: Oracle, questions: Sequence[Question]
+    client: EngineClient, reference: Oracle, questions: Sequence[JudgeQuestion]
 ) -> Iterator[AnswerFault]:
     """Compare the server's tokenizer and template with ours, where it has routes for them."""
     asked = next((question for question in questions if question.kind == "text"), None)
@@ -189,7 +189,7 @@ def _tokenizer_faults(
 
 
 def _expected_numerics(
-    model: str | Path, reference: Oracle, forced: Sequence[Question], ctx: int, options: JudgeOptions
+    model: str | Path, reference: Oracle, forced: Sequence[JudgeQuestion], ctx: int, options: JudgeOptions
 ) -> dict[str, float]:
     """Measure what quantised activations change in the reference: mean and largest divergence of one text."""
     if not forced:
@@ -206,7 +206,7 @@ def _expected_numerics(
     return {"mean": fmean(item.kl for item in samples), "max": max(item.kl for item in samples)}
 
 
-def _describe_skipped(features: EngineFeatures, reference: Oracle, judgement: Judgement) -> None:
+def _describe_skipped(features: EngineFeatures, reference: Oracle, judgement: EngineJudgement) -> None:
     if not features.logprobs:
         judgement.skipped.append("log-probabilities: the engine reports none; only texts were compared")
     if not features.token_prompts:

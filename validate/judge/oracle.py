@@ -17,6 +17,7 @@ import numpy as np
 from zinc_rt.engine.answering import Answering
 from zinc_rt.engine.opening import ModelOptions, engine_opener
 from zinc_rt.model.tokenizer.tokenizer import Tokenizer
+from zinc_rt.validate.measure import log_softmax
 
 KEPT_PROMPTS = 256  # results of the last prompts
 ROWS = 64  # of logits a step
@@ -133,11 +134,3 @@ def _written(piece: bytes) -> str:
         return piece.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return f64 of f32 [n, V]."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=1, keepdims=True)
-    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
-    return wide

@@ -22,7 +22,7 @@ EDGES = (16, 32, 64, 128, 256, 512, 1024, 2048)  # pages, chunks and batches of 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgeQuestion:
     """`prompt`: the tokens as the reference reads them. `expected`: its greedy continuation, empty where the
     answer is sampled. `partner`: the id of the question that this one is a small change of.
     """
@@ -51,13 +51,13 @@ class QuestionMaker:
     seed: int
     largest: int
 
-    def distinct(self, count: int) -> list[Question]:
+    def distinct(self, count: int) -> list[JudgeQuestion]:
         """Return `count` or somewhat more greedy and sampled questions, all kinds alternating."""
         chance = random.Random(self.seed)
         makers = [self._tokens, self._text, self._stop, self._stream, self._sampled, self._nucleus, self._changed]
         if self.features.chat and self.oracle.has_template:
             makers.append(self._chat)
-        questions: list[Question] = []
+        questions: list[JudgeQuestion] = []
         number = 0
         while len(questions) < count:
             for maker in makers:
@@ -65,14 +65,14 @@ class QuestionMaker:
             number += 1
         return [question for question in questions if len(question.prompt) + question.limit <= self.largest]
 
-    def long_prompts(self) -> list[Question]:
+    def long_prompts(self) -> list[JudgeQuestion]:
         """Return greedy questions whose prompts end on both sides of each edge of pages and batches."""
         text = self._long_text()
         lengths = {edge + offset for edge in EDGES for offset in (-1, 0, 1, 7)}
         usable = sorted(n for n in lengths if 8 < n <= len(text) - ANSWER_TOKENS)
         return [self._greedy(f"edge/{n}", "tokens", text[:n]) for n in usable]
 
-    def forced(self, count: int) -> list[Question]:
+    def forced(self, count: int) -> list[JudgeQuestion]:
         """Return questions for one token at `count` positions of one text, each edge with its neighbours."""
         text = self._long_text()
         last = len(text) - 1
@@ -82,15 +82,16 @@ class QuestionMaker:
         while len(positions) > count:
             positions.pop(random.Random(len(positions)).randrange(len(positions)))
         return [
-            Question(f"forced/{n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n]) for n in positions
+            JudgeQuestion(f"forced/{n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n])
+            for n in positions
         ]
 
-    def samples(self, count: int) -> list[Question]:
+    def samples(self, count: int) -> list[JudgeQuestion]:
         """Return sampled questions for one token each, of a few prompts, every one with its own seed."""
         chance = random.Random(self.seed + 1)
         prompts = [self._round(sentence(chance)[:-1]) for _ in range(4)]
         return [
-            Question(
+            JudgeQuestion(
                 f"sample/{number}",
                 "sampled",
                 self._body(prompt, 1, temperature=1.0, top_p=1.0, seed=1000 + number, logprobs=1),
@@ -124,34 +125,34 @@ class QuestionMaker:
             body.pop("logprobs", None)
         return body
 
-    def _greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> Question:
+    def _greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> JudgeQuestion:
         expected = self.oracle.greedy(prompt, ANSWER_TOKENS)
         body = self._body(prompt, ANSWER_TOKENS, logprobs=TOP)
-        return Question(name, kind, body, tuple(prompt), expected, **others)
+        return JudgeQuestion(name, kind, body, tuple(prompt), expected, **others)
 
-    def _tokens(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _tokens(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         word = canary(chance)
         text = f"{passage(chance, chance.choice((1, 2, 4)))} The code is {word}. The code"
         yield self._greedy(f"tokens/{number}", "tokens", self._round(text), canary=word)
 
-    def _text(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _text(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         text = f"{sentence(chance)} {DIFFICULT[number % len(DIFFICULT)]}"
         question = self._greedy(f"text/{number}", "text", self.oracle.encode(text))
         yield replace(question, body={**question.body, "prompt": text})
 
-    def _stop(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _stop(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         question = self._greedy(f"stop/{number}", "stop", self._round(passage(chance, 2)))
         text = self.oracle.text(question.expected)
         middle = text[len(text) // 3 : len(text) // 3 + 3]
         if len(middle) == 3 and middle.isprintable() and "\ufffd" not in middle:
             yield replace(question, stop=middle, body={**question.body, "stop": [middle]})
 
-    def _stream(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _stream(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         question = self._greedy(f"stream/{number}", "stream", self._round(passage(chance, 1)))
         body = {name: value for name, value in question.body.items() if name != "logprobs"}
         yield replace(question, body={**body, "stream": True})
 
-    def _changed(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _changed(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         """Yield a prompt and the same prompt with another word in it, as a cache could confuse them."""
         words = passage(chance, 4).split()
         index = chance.randrange(len(words) // 3, len(words) - 6)
@@ -160,7 +161,7 @@ class QuestionMaker:
         yield self._greedy(first, "tokens", self._round(" ".join(words)), partner=second)
         yield self._greedy(second, "tokens", self._round(" ".join(changed)), partner=first)
 
-    def _chat(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _chat(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         word = canary(chance)
         manner = chance.choice(("brief", "formal", "cheerful"))
         messages = (
@@ -171,17 +172,17 @@ class QuestionMaker:
         body = {"messages": list(messages), "max_tokens": ANSWER_TOKENS, "temperature": 0.0}
         if self.features.logprobs:
             body |= {"logprobs": True, "top_logprobs": TOP}
-        yield Question(
+        yield JudgeQuestion(
             f"chat/{number}", "chat", body, prompt, self.oracle.greedy(prompt, ANSWER_TOKENS), canary=word,
             messages=messages,
         )  # fmt: skip
 
-    def _sampled(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _sampled(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         prompt = self._round(sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt
         body = self._body(prompt, SAMPLED_TOKENS, temperature=1.0, seed=10 + number % 8, logprobs=1)
-        yield Question(f"sampled/{number}", "sampled", body, prompt)
+        yield JudgeQuestion(f"sampled/{number}", "sampled", body, prompt)
 
-    def _nucleus(self, number: int, chance: random.Random) -> Iterator[Question]:
+    def _nucleus(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         prompt = self._round(sentence(chance)[:-1])
         body = self._body(prompt, 4, temperature=1.0, top_p=TOP_P, seed=200 + number, logprobs=1)
-        yield Question(f"nucleus/{number}", "nucleus", body, prompt)
+        yield JudgeQuestion(f"nucleus/{number}", "nucleus", body, prompt)

@@ -9,19 +9,19 @@ import jinja2
 
 from zinc_rt.cli.output import printable
 from zinc_rt.cli.report import Report, Result
-from zinc_rt.validate.judge.judgement import Judgement
+from zinc_rt.validate.judge.judgement import EngineJudgement
 from zinc_rt.validate.judge.reproduce import Reproducer
-from zinc_rt.validate.judge.verdict import CLASSES, Finding
+from zinc_rt.validate.judge.verdict import CLASSES, EngineDefect
 
 PAGE = "judge.html.jinja"
-NEEDED = {  # what an engine must offer for a class to be checked, as `Judgement.skipped` begins
+NEEDED = {  # what an engine must offer for a class to be checked, as `EngineJudgement.skipped` begins
     "template": "conversations",
     "log-probabilities": "log-probabilities",
     "numerics": "log-probabilities",
 }
 
 
-def results(judgement: Judgement, url: str, key: str) -> list[Result]:
+def results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
     """Return one row for each class of defect: it passed, or failed with its evidence and request."""
     rows = []
     by_kind = {finding.kind: number for number, finding in enumerate(judgement.findings)}
@@ -51,7 +51,7 @@ def results(judgement: Judgement, url: str, key: str) -> list[Result]:
     return rows
 
 
-def _reason(kind: str, judgement: Judgement) -> str:
+def _reason(kind: str, judgement: EngineJudgement) -> str:
     """Return why a class could not be checked, "" if it was."""
     needs = {
         "template": "conversations",
@@ -62,7 +62,7 @@ def _reason(kind: str, judgement: Judgement) -> str:
     return next((item for item in judgement.skipped if wanted and item.startswith(wanted)), "")
 
 
-def lines(judgement: Judgement, report: Report) -> Iterator[str]:
+def lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
     """Yield the report as text for a terminal."""
     features = judgement.features
     software = f", {features.software}" if features.software else ""
@@ -108,7 +108,7 @@ def _reproducer_lines(reproducer: Reproducer) -> Iterator[str]:
         yield f"          shown again by request {reproducer.attempts} of the same kind, sent alone"
 
 
-def verdict_line(judgement: Judgement) -> str:
+def verdict_line(judgement: EngineJudgement) -> str:
     """Return the last line: the verdict, and the speed only beside a right result."""
     if judgement.findings:
         first, *others = [finding.kind for finding in judgement.findings]
@@ -116,7 +116,7 @@ def verdict_line(judgement: Judgement) -> str:
     return f"PASS      no difference from the reference in {sum(judgement.answers.values())} answers"
 
 
-def to_html(judgement: Judgement, report: Report, *, url: str, key: str) -> str:
+def to_html(judgement: EngineJudgement, report: Report, *, url: str, key: str) -> str:
     """Return a self-contained page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).resolve().parent),
@@ -124,7 +124,7 @@ def to_html(judgement: Judgement, report: Report, *, url: str, key: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    findings: list[tuple[Finding, Reproducer | None, str]] = [
+    findings: list[tuple[EngineDefect, Reproducer | None, str]] = [
         (finding, second, "" if second is None else second.curl(url, key))
         for finding, second in zip(judgement.findings, judgement.reproducers, strict=True)
     ]

@@ -10,9 +10,9 @@ from typing import Any
 
 from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge
 from zinc_rt.validate.judge.engine_client import EngineClient
-from zinc_rt.validate.judge.questions import Question
-from zinc_rt.validate.judge.schedule import Asked, ask_alone, ask_crowd
-from zinc_rt.validate.judge.verdict import Finding
+from zinc_rt.validate.judge.questions import JudgeQuestion
+from zinc_rt.validate.judge.schedule import AskedQuestion, ask_alone, ask_crowd
+from zinc_rt.validate.judge.verdict import EngineDefect
 
 ALONE = 60  # requests until a finding counts as not reproduced alone
 CROWDS = 6
@@ -42,10 +42,10 @@ class Reproducer:
 
 def reproducer(
     client: EngineClient,
-    finding: Finding,
-    questions: Mapping[str, Question],
+    finding: EngineDefect,
+    questions: Mapping[str, JudgeQuestion],
     judge: AnswerJudge,
-    asked: list[Asked],
+    asked: list[AskedQuestion],
     *,
     at_once: int,
 ) -> Reproducer | None:
@@ -74,7 +74,7 @@ def reproducer(
     return _made(client, judge, fault, attempts=0, before=())
 
 
-def _is_wrong(judge: AnswerJudge, asked: Asked, fault: AnswerFault) -> bool:
+def _is_wrong(judge: AnswerJudge, asked: AskedQuestion, fault: AnswerFault) -> bool:
     if asked.answer is None:
         return fault.kind == "refused"
     if fault.kind == "changed sample":

@@ -11,14 +11,14 @@ import numpy as np
 from zinc_rt.validate.judge.answers import AnswerFault
 from zinc_rt.validate.judge.engine_client import EngineAnswer
 from zinc_rt.validate.judge.oracle import Oracle
-from zinc_rt.validate.judge.schedule import Asked
+from zinc_rt.validate.judge.schedule import AskedQuestion
 
 LEAST_SAMPLES = 100
 SIGNIFICANCE = 1e-6  # of the distribution test: one false alarm in a million healthy engines
 RARELY = 0.2  # share of sampled answers that arithmetic may change when other requests join the batch
 
 
-def distribution_fault(oracle: Oracle, asked: Sequence[Asked]) -> str:
+def distribution_fault(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
     """Return what is wrong with sampled first tokens at temperature 1, or "".
 
     Each token's place in the reference's cumulative distribution, most likely first, must be uniform: a
@@ -56,7 +56,7 @@ def kolmogorov(value: float) -> float:
     return min(1.0, max(0.0, 2 * sum(terms)))
 
 
-def seed_faults(asked: Sequence[Asked]) -> Iterator[AnswerFault]:
+def seed_faults(asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
     """Yield a fault for each sampled answer that is another seed's, and for each changed one if there are many.
 
     The first answer of each question, asked alone, is the one that its seed must give again.
@@ -84,7 +84,9 @@ def seed_faults(asked: Sequence[Asked]) -> Iterator[AnswerFault]:
         yield from (_fault(item, detail) for item in changed)
 
 
-def _owner(asked: Asked, prompts: Mapping[tuple[int, ...], Mapping[str, str]], alone: Mapping[str, str]) -> str:
+def _owner(
+    asked: AskedQuestion, prompts: Mapping[tuple[int, ...], Mapping[str, str]], alone: Mapping[str, str]
+) -> str:
     """Return the question of the same prompt whose seed gives this answer, or ""."""
     assert asked.answer is not None
     same_prompt = prompts.get(asked.question.prompt, {})
@@ -95,7 +97,7 @@ def _owner(asked: Asked, prompts: Mapping[tuple[int, ...], Mapping[str, str]], a
     return owners[0] if owners and distinct else ""
 
 
-def _fault(asked: Asked, detail: str) -> AnswerFault:
+def _fault(asked: AskedQuestion, detail: str) -> AnswerFault:
     return AnswerFault(asked.question, asked.schedule, "changed sample", detail, asked.answer)
 
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from zinc_rt.validate.judge.answers import Schedule
 from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, RequestError
-from zinc_rt.validate.judge.questions import Question
+from zinc_rt.validate.judge.questions import JudgeQuestion
 
 CANCELLED = 0.05  # share of a crowd's requests that are cancelled copies, not judged
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuestion:
     """A question with its answer, or with the error instead. `before`: the ids of the questions asked shortly
     before or at the same time.
     """
 
-    question: Question
+    question: JudgeQuestion
     schedule: Schedule
     answer: EngineAnswer | None
     error: str = ""
@@ -30,10 +30,10 @@ class Asked:
 
 def ask_alone(
     client: EngineClient,
-    questions: Sequence[Question],
+    questions: Sequence[JudgeQuestion],
     schedule: Schedule = "alone",
     advance: Callable[[int], object] = lambda count: None,
-) -> Iterator[Asked]:
+) -> Iterator[AskedQuestion]:
     """Ask one question after another."""
     last = ""
     for question in questions:
@@ -44,12 +44,12 @@ def ask_alone(
 
 def ask_crowd(
     client: EngineClient,
-    questions: Sequence[Question],
+    questions: Sequence[JudgeQuestion],
     *,
     at_once: int,
     seed: int,
     advance: Callable[[int], object] = lambda count: None,
-) -> list[Asked]:
+) -> list[AskedQuestion]:
     """Ask all questions in a random order, `at_once` of them at any time, with some cancelled streams between."""
     chance = random.Random(seed)
     order = list(questions)
@@ -57,7 +57,7 @@ def ask_crowd(
     streamed = [item for item in order if item.kind in ("tokens", "stream", "chat")]
     cancelled = set(chance.sample(range(len(order)), int(CANCELLED * len(order)))) if streamed else set()
 
-    def one(number: int) -> Asked:
+    def one(number: int) -> AskedQuestion:
         if number in cancelled:
             _leave(client, chance_of[number])
         near = order[max(0, number - at_once) : number + at_once]
@@ -70,14 +70,16 @@ def ask_crowd(
         return list(pool.map(one, range(len(order))))
 
 
-def _ask(client: EngineClient, question: Question, schedule: Schedule, before: tuple[str, ...]) -> Asked:
+def _ask(
+    client: EngineClient, question: JudgeQuestion, schedule: Schedule, before: tuple[str, ...]
+) -> AskedQuestion:
     try:
-        return Asked(question, schedule, client.complete(question.body), before=before)
+        return AskedQuestion(question, schedule, client.complete(question.body), before=before)
     except RequestError as error:
-        return Asked(question, schedule, None, str(error), before)
+        return AskedQuestion(question, schedule, None, str(error), before)
 
 
-def _leave(client: EngineClient, question: Question) -> None:
+def _leave(client: EngineClient, question: JudgeQuestion) -> None:
     body = {name: value for name, value in question.body.items() if name not in ("logprobs", "top_logprobs")}
     with contextlib.suppress(RequestError):  # the next question shows whether the server still answers
         client.abandon({**body, "max_tokens": 64}, events=2)

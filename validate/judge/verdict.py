@@ -17,8 +17,8 @@ import numpy as np
 
 from zinc_rt.validate.judge.answers import AnswerFault, NumericSample
 from zinc_rt.validate.judge.oracle import Oracle
-from zinc_rt.validate.judge.questions import ANSWER_TOKENS, EDGES, Question
-from zinc_rt.validate.judge.schedule import Asked
+from zinc_rt.validate.judge.questions import ANSWER_TOKENS, EDGES, JudgeQuestion
+from zinc_rt.validate.judge.schedule import AskedQuestion
 
 EXPLAINED = 40  # faults of each kind of question that are compared with known mistakes
 SAME_TOKENS = 4  # that make two answers the same one
@@ -57,7 +57,7 @@ SUMMARIES = {
 
 
 @dataclass(slots=True)
-class Finding:
+class EngineDefect:
     """A defect of the engine. `evidence`: one line per kind of observation. `faults`: the answers that show it."""
 
     kind: str
@@ -71,7 +71,7 @@ class Explainer:
     """Compares wrong answers with those that known mistakes would give."""
 
     oracle: Oracle
-    questions: Mapping[str, Question]
+    questions: Mapping[str, JudgeQuestion]
     _owners: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class Explainer:
         text = "" if fault.answer is None else fault.answer.text.strip()
         return len(text) >= 8 and text == self.oracle.text(answer).strip()
 
-    def _mistakes(self, question: Question) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    def _mistakes(self, question: JudgeQuestion) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         prompt, tokenizer = question.prompt, self.oracle.tokenizer
         if question.messages:
             without = [message for message in question.messages if message["role"] != "system"]
@@ -139,14 +139,14 @@ class Explainer:
 
 def findings_of(
     oracle: Oracle,
-    questions: Mapping[str, Question],
-    asked: Sequence[Asked],
+    questions: Mapping[str, JudgeQuestion],
+    asked: Sequence[AskedQuestion],
     faults: Sequence[AnswerFault],
     numerics: Sequence[NumericSample],
     *,
     mean_limit: float,
     distribution: str = "",
-) -> list[Finding]:
+) -> list[EngineDefect]:
     """Return the findings. The first is the cause that the evidence supports best; the others may follow from it.
 
     `mean_limit`: of the mean divergence over all positions. `distribution`: what is wrong with the distribution of
@@ -158,7 +158,7 @@ def findings_of(
     causes.sort(key=lambda cause: -len(cause.faults))
     direct = _direct(faults)
     if distribution and not any(item.kind == "sampler" for item in direct):
-        direct.append(Finding("sampler", distribution))
+        direct.append(EngineDefect("sampler", distribution))
     order = list(CLASSES)
     direct.sort(key=lambda item: order.index(item.kind))
     others = [item for item in explained if item not in causes]
@@ -173,7 +173,9 @@ def findings_of(
     return _merged([*findings, *others]) or _mean_numerics(numerics, mean_limit)
 
 
-def _explained(explainer: Explainer, faults: Sequence[AnswerFault]) -> tuple[list[Finding], list[AnswerFault]]:
+def _explained(
+    explainer: Explainer, faults: Sequence[AnswerFault]
+) -> tuple[list[EngineDefect], list[AnswerFault]]:
     """Return one finding for each class of known mistakes, and the wrong answers and distributions left over."""
     sentences: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
     left, tried = [], Counter[str]()
@@ -191,13 +193,13 @@ def _explained(explainer: Explainer, faults: Sequence[AnswerFault]) -> tuple[lis
     findings = []
     for kind, same in sentences.items():
         ordered = sorted(same.items(), key=lambda item: -len(item[1]))
-        finding = Finding(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
+        finding = EngineDefect(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
         finding.evidence = [f"{sentence}: {_where(item)}" for sentence, item in ordered[:4]]
         findings.append(finding)
     return findings, left
 
 
-def _direct(faults: Sequence[AnswerFault]) -> list[Finding]:
+def _direct(faults: Sequence[AnswerFault]) -> list[EngineDefect]:
     """Return findings for faults whose kind names the class."""
     groups: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
     for fault in faults:
@@ -209,16 +211,16 @@ def _direct(faults: Sequence[AnswerFault]) -> list[Finding]:
     findings = []
     for kind, summaries in groups.items():
         ordered = sorted(summaries.items(), key=lambda item: -len(item[1]))
-        finding = Finding(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
+        finding = EngineDefect(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
         finding.evidence = [f"{summary}: {_where(item)}" for summary, item in ordered]
         finding.evidence += list(dict.fromkeys(fault.detail for fault in finding.faults))[:3]
         findings.append(finding)
     return findings
 
 
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
+def _merged(findings: Sequence[EngineDefect]) -> list[EngineDefect]:
     """Join findings of the same class, in the order of their first occurrence."""
-    merged: dict[str, Finding] = {}
+    merged: dict[str, EngineDefect] = {}
     for finding in findings:
         if finding.kind in merged:
             merged[finding.kind].evidence += finding.evidence
@@ -237,15 +239,17 @@ def _where(faults: Sequence[AnswerFault]) -> str:
     )
 
 
-def _place(asked: Sequence[Asked], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]) -> Finding:
+def _place(
+    asked: Sequence[AskedQuestion], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
+) -> EngineDefect:
     """Classify what no known mistake explains by where it happens."""
     kind, summary = _class_by_place(asked, faults, numerics)
     evidence = [f"{summary}: {_where(faults)}", *list(dict.fromkeys(fault.detail for fault in faults))[:3]]
-    return Finding(kind, summary, evidence, list(faults))
+    return EngineDefect(kind, summary, evidence, list(faults))
 
 
 def _class_by_place(
-    asked: Sequence[Asked], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
+    asked: Sequence[AskedQuestion], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
 ) -> tuple[str, str]:
     wrong = {id(fault.answer) for fault in faults}
     greedy = [item for item in asked if item.answer and item.question.kind not in ("sampled", "nucleus")]
@@ -274,7 +278,7 @@ def _class_by_place(
     return "numerics", "the reference rejects some answers each time"
 
 
-def _first_wrong_length(greedy: Sequence[Asked], wrong: set[int]) -> int | None:
+def _first_wrong_length(greedy: Sequence[AskedQuestion], wrong: set[int]) -> int | None:
     """Return the prompt length from which on answers are wrong, or None if short ones are wrong as well, or too
     few are short to tell.
     """
@@ -301,7 +305,7 @@ def _growth(numerics: Sequence[NumericSample]) -> float | None:
     return late / early if late / early > GROWTH and late > 1e-3 else None
 
 
-def _mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[Finding]:
+def _mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[EngineDefect]:
     if not numerics:
         return []
     mean = fmean(numeric.kl for numeric in numerics)
@@ -312,8 +316,10 @@ def _mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list
     summary = f"mean KL divergence {mean:.3g} nats over {len(numerics)} positions, limit {mean_limit:.3g}"
     evidence = [f"worst at position {worst.position}: {worst.kl:.3g} nats"]
     if growth is not None:
-        return [Finding("position", summary, [*evidence, f"late positions differ {growth:.0f} times as much"])]
-    return [Finding("numerics", summary, evidence)]
+        return [
+            EngineDefect("position", summary, [*evidence, f"late positions differ {growth:.0f} times as much"])
+        ]
+    return [EngineDefect("numerics", summary, evidence)]
 
 
 def numeric_summary(numerics: Sequence[NumericSample]) -> dict[str, float]:

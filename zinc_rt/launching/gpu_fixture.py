@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.host.errors import CheckFailed
+from zinc_rt.isa.target import CHIPS
 from zinc_rt.launching.against import Against, Compared
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.launch import Launched, LaunchStopped, launch
@@ -185,4 +186,4 @@ class GpuFixture:
 
 def _other(chip: str) -> str:
     """Return a second simulated chip."""
-    return "gfx1200" if chip == "gfx1201" else "gfx1201"
+    return next(row.name for row in CHIPS if row.is_simulated and row.name != chip)

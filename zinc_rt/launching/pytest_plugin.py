@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from zinc_rt.isa.target import DEFAULT_ARCH
+
 if TYPE_CHECKING:
     from zinc_rt.launching.gpu_fixture import GpuFixture, GpuSession
 
 _SESSION: pytest.StashKey[GpuSession] = pytest.StashKey()
-DEFAULT_CHIP = "gfx1201"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpu", "kernels on a simulated GPU (zinc-rt)")
     group.addoption(
         "--gpu-chip",
-        default=DEFAULT_CHIP,
+        default=DEFAULT_ARCH,
         metavar="NAME",
-        help=f"chip of the fixture gpu (default {DEFAULT_CHIP})",
+        help=f"chip of the fixture gpu (default {DEFAULT_ARCH})",
     )
     group.addoption(
         "--gpu-tool",

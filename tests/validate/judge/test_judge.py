@@ -22,7 +22,7 @@ from zinc_rt.serve.config.settings import DeviceSettings, ModelSettings
 from zinc_rt.validate.judge.answers import numeric_sample, temperature_of
 from zinc_rt.validate.judge.command import main
 from zinc_rt.validate.judge.engine_client import EngineClient, ReportedToken
-from zinc_rt.validate.judge.judgement import Judgement, JudgeOptions, judge
+from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge
 from zinc_rt.validate.judge.sampler_check import kolmogorov
 
 MODEL = "qwen3-q"
@@ -36,7 +36,7 @@ def engine() -> Iterator[Serving]:
     yield from running(config(models=models, device=DeviceSettings("t_cpu_native", threads=1)))
 
 
-def judged(url: str, options: JudgeOptions = FEW) -> Judgement:
+def judged(url: str, options: JudgeOptions = FEW) -> EngineJudgement:
     return judge(EngineClient(url), model_file(MODEL), options)
 
 
