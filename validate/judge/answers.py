@@ -42,6 +42,7 @@ class AnswerFault:
     position: int | None = None
     nats: float = 0.0
     tokens: tuple[int, ...] = ()  # those of the answer, as far as they are known
+    expected: str = ""  # of a sampled answer: the text that its seed gave before
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from zinc_rt.validate.judge.verdict import EngineDefect, findings_of, numeric_su
 
 KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
 KL_MARGIN, MEAN_MARGIN = 12.0, 4.0  # times what quantised activations cause in the reference
+USUAL_MARGIN = 100.0  # times the engine's own median divergence
 CALIBRATION_TOKENS = 192
 
 
@@ -86,6 +87,8 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Eng
             )
             asked = _ask_all(client, questions, edges, forced, samples, options, judgement, stage.say)
             stage.say("comparing the answers")
+            limits = _limits(limits, answers, asked)
+            answers = AnswerJudge(reference, limits, answers.canaries)
             faults = list(_faults(answers, asked))
             faults += seed_faults(asked)
             faults += _tokenizer_faults(client, reference, questions)
@@ -157,6 +160,20 @@ def _faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> Iterator[An
             yield AnswerFault(item.question, item.schedule, "refused", item.error)
         else:
             yield from answers.faults(item.question, item.answer, item.schedule)
+
+
+def _limits(limits: JudgeLimits, judge: AnswerJudge, asked: Sequence[AskedQuestion]) -> JudgeLimits:
+    """Return stricter limits for an engine whose usual divergence is much smaller than what its weights' type
+    explains: then a single larger one has another cause.
+    """
+    judge.limits = replace(limits, kl=float("inf"))
+    for item in asked:
+        if item.answer is not None and item.schedule == "alone":
+            judge.faults(item.question, item.answer, item.schedule)
+    if not judge.numerics:
+        return limits
+    usual = median(sample.kl for sample in judge.numerics)
+    return replace(limits, kl=min(limits.kl, max(KL_FLOOR, USUAL_MARGIN * usual)))
 
 
 def _tokenizer_faults(

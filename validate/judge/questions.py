@@ -18,6 +18,7 @@ Kind = Literal["tokens", "text", "chat", "stop", "stream", "forced", "sampled", 
 ANSWER_TOKENS = 8
 SAMPLED_TOKENS = 8
 TOP_P = 0.5
+CHANGED_AT = (17, 8, 33, 20, 65)  # tokens before the changed word: in the first, second, … page of a cache
 EDGES = (16, 32, 64, 128, 256, 512, 1024, 2048)  # pages, chunks and batches of common engines
 
 
@@ -66,10 +67,14 @@ class QuestionMaker:
         return [question for question in questions if len(question.prompt) + question.limit <= self.largest]
 
     def long_prompts(self) -> list[JudgeQuestion]:
-        """Return greedy questions whose prompts end on both sides of each edge of pages and batches."""
+        """Return greedy questions whose prompts end on both sides of each edge of pages and batches, and the
+        longest ones.
+        """
         text = self._long_text()
+        last = len(text) - ANSWER_TOKENS
         lengths = {edge + offset for edge in EDGES for offset in (-1, 0, 1, 7)}
-        usable = sorted(n for n in lengths if 8 < n <= len(text) - ANSWER_TOKENS)
+        lengths |= {last, last * 15 // 16, last * 7 // 8, last * 3 // 4}
+        usable = sorted(n for n in lengths if 8 < n <= last)
         return [self._greedy(f"edge/{n}", "tokens", text[:n]) for n in usable]
 
     def forced(self, count: int) -> list[JudgeQuestion]:
@@ -155,7 +160,11 @@ class QuestionMaker:
     def _changed(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         """Yield a prompt and the same prompt with another word in it, as a cache could confuse them."""
         words = passage(chance, 4).split()
-        index = chance.randrange(len(words) // 3, len(words) - 6)
+        while len(words) > 12 and len(self._round(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
+            words.pop()
+        depth = CHANGED_AT[number % len(CHANGED_AT)]
+        index = next((n for n in range(1, len(words)) if len(self._round(" ".join(words[:n]))) >= depth), 1)
+        index = min(index, len(words) - 6)
         changed = [*words[:index], f"{chance.choice((17, 38, 94))}", *words[index + 1 :]]
         first, second = f"changed/{number}a", f"changed/{number}b"
         yield self._greedy(first, "tokens", self._round(" ".join(words)), partner=second)

@@ -42,7 +42,7 @@ def results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
                 measure={"answers": len(finding.faults), "evidence": finding.evidence},
                 first_bad={} if second is None else {
                     "request": second.body, "expected": second.expected, "answer": second.got,
-                    "beside": second.beside,
+                    "before": second.before, "beside": second.beside,
                     "attempts": second.attempts,
                 },
                 repro="" if second is None else second.curl(url, key),
@@ -100,12 +100,12 @@ def _reproducer_lines(reproducer: Reproducer) -> Iterator[str]:
     if not reproducer.attempts:
         yield "          it did not show again in the requests that were sent to reproduce it"
     elif reproducer.beside:
-        yield (
-            f"          shown again after {reproducer.attempts} requests, "
-            f"beside {len(reproducer.beside)} others (--json)"
-        )
+        others = len(reproducer.beside)
+        beside = f"with {others} others at the same time (--json)"
+        yield f"          shown again by {reproducer.attempts} requests, {beside}"
     else:
-        yield f"          shown again by request {reproducer.attempts} of the same kind, sent alone"
+        before = f", each after {len(reproducer.before)} other (--json)" if reproducer.before else ""
+        yield f"          shown again by request {reproducer.attempts} of the same kind, sent alone{before}"
 
 
 def verdict_line(judgement: EngineJudgement) -> str:

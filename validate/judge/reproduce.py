@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +20,16 @@ CROWDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """A request that shows the defect. `beside`: requests to send at the same time; empty if it shows alone.
-    `attempts`: requests until it showed, 0 if it did not show again. `got`: the wrong answer.
+    """A request that shows the defect. `before`: requests to send first, one after another. `beside`: requests to
+    send at the same time. `attempts`: how often it was sent until it showed the defect, 0 if never. `got`: the
+    wrong answer.
     """
 
     body: dict[str, Any]
     expected: str
     got: str
     attempts: int = 0
+    before: tuple[dict[str, Any], ...] = ()
     beside: tuple[dict[str, Any], ...] = ()
     path: str = field(default="/v1/completions")
 
@@ -35,7 +37,8 @@ class Reproducer:
         """Return shell lines that send the request, with the others in the background if it needs them. `key`: the
         shell variable with the API key.
         """
-        lines = [f"{_curl(url, body, key)} -o /dev/null &" for body in self.beside]
+        lines = [f"{_curl(url, body, key)} -o /dev/null" for body in self.before]
+        lines += [f"{_curl(url, body, key)} -o /dev/null &" for body in self.beside]
         lines.append(_curl(url, self.body, key))
         return "\n".join([*lines, *(["wait"] if self.beside else [])])
 
@@ -55,30 +58,43 @@ def reproducer(
         return None
     fault = next((fault for fault in faults if fault.schedule == "alone"), faults[0])
     question = fault.question
-    partner = questions.get(question.partner)
-    before = [partner] if partner is not None else []
+    near = next((item.before for item in asked if item.answer is fault.answer), ())
+    before = _asked_before(questions, fault, near)
     for attempt in range(1, ALONE + 1):
         for item in ask_alone(client, [*before, question]):
             if item.question is question and _is_wrong(judge, item, fault):
-                bodies = tuple(other.body for other in before)
-                return _made(client, judge, fault, attempts=attempt, before=bodies)
-    near = next((item.before for item in asked if item.answer is fault.answer), ())
+                return _made(client, judge, fault, attempts=attempt, before=before)
     others = [questions[name] for name in near if name in questions][: at_once - 1]
     for attempt in range(1, CROWDS + 1):
         wave = [*others, *[question] * at_once]
         for item in ask_crowd(client, wave, at_once=at_once, seed=attempt):
             if item.question is question and _is_wrong(judge, item, fault):
-                return _made(
-                    client, judge, fault, attempts=attempt * at_once, before=tuple(o.body for o in others)
-                )
-    return _made(client, judge, fault, attempts=0, before=())
+                beside = [*others, *[question] * (at_once - 1)]
+                return _made(client, judge, fault, attempts=attempt * at_once, beside=beside)
+    return _made(client, judge, fault, attempts=0)
+
+
+def _asked_before(
+    questions: Mapping[str, JudgeQuestion], fault: AnswerFault, near: Sequence[str]
+) -> list[JudgeQuestion]:
+    """Return the questions whose state the engine may confuse with this one's: its partner, or another seed."""
+    if (partner := questions.get(fault.question.partner)) is not None:
+        return [partner]
+    if fault.kind != "changed sample":
+        return []
+    seeds = [
+        q
+        for q in (*(questions[name] for name in near if name in questions), *questions.values())
+        if q.kind == "sampled"
+    ]
+    return [q for q in seeds if q.body["seed"] != fault.question.body["seed"]][:1]
 
 
 def _is_wrong(judge: AnswerJudge, asked: AskedQuestion, fault: AnswerFault) -> bool:
     if asked.answer is None:
         return fault.kind == "refused"
     if fault.kind == "changed sample":
-        return fault.answer is not None and asked.answer.text == fault.answer.text
+        return asked.answer.text != fault.expected
     return any(item.kind == fault.kind for item in judge.faults(asked.question, asked.answer, asked.schedule))
 
 
@@ -88,16 +104,33 @@ def _made(
     fault: AnswerFault,
     *,
     attempts: int,
-    before: tuple[dict[str, Any], ...],
+    before: Sequence[JudgeQuestion] = (),
+    beside: Sequence[JudgeQuestion] = (),
 ) -> Reproducer:
     question = fault.question
-    expected = judge.oracle.text(question.expected) if question.expected else fault.detail
+    expected = judge.oracle.text(question.expected) if question.expected else fault.expected or fault.detail
     if question.stop:
         expected = expected.partition(question.stop)[0]
     got = fault.answer.text if fault.answer is not None else fault.detail
+    if fault.kind in ("logprob", "scale"):
+        expected, got = _log_probabilities(judge, fault)
     path = "/v1/chat/completions" if question.messages else "/v1/completions"
-    body = client.body_of(question.body)
-    return Reproducer(body, expected, got, attempts, tuple(client.body_of(item) for item in before), path)
+    first, others = (tuple(client.body_of(item.body) for item in items) for items in (before, beside))
+    return Reproducer(client.body_of(question.body), expected, got, attempts, first, others, path)
+
+
+def _log_probabilities(judge: AnswerJudge, fault: AnswerFault) -> tuple[str, str]:
+    """Return the reference's and the reported log-probabilities of the alternatives at the fault's position."""
+    assert fault.answer is not None and fault.position is not None
+    prompt = fault.question.prompt
+    index = fault.position - len(prompt)
+    reported = fault.answer.tokens[index].top
+    row = judge.oracle.rows((*prompt, *fault.tokens[:-1]), len(prompt) - 1)[index]
+    first = f"token {index + 1}: "
+    return (
+        first + ", ".join(f"{token}: {row[token]:.4f}" for token in reported),
+        first + ", ".join(f"{token}: {value:.4f}" for token, value in reported.items()),
+    )
 
 
 def _curl(url: str, body: Mapping[str, Any], key: str) -> str:

@@ -78,10 +78,10 @@ def seed_faults(asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
     ]
     swapped = [(item, owner) for item in changed if (owner := _owner(item, prompts, alone))]
     for item, owner in swapped:
-        yield _fault(item, f"with seed {item.question.body['seed']} the answer is that of {owner}'s seed")
+        yield _fault(item, f"with seed {item.question.body['seed']} the answer is that of {owner}'s seed", alone)
     if not swapped and len(changed) > RARELY * len(repeated):
         detail = f"{len(changed)} of {len(repeated)} repeated requests with a seed gave another answer"
-        yield from (_fault(item, detail) for item in changed)
+        yield from (_fault(item, detail, alone) for item in changed)
 
 
 def _owner(
@@ -97,8 +97,9 @@ def _owner(
     return owners[0] if owners and distinct else ""
 
 
-def _fault(asked: AskedQuestion, detail: str) -> AnswerFault:
-    return AnswerFault(asked.question, asked.schedule, "changed sample", detail, asked.answer)
+def _fault(asked: AskedQuestion, detail: str, alone: Mapping[str, str]) -> AnswerFault:
+    expected = alone[asked.question.id]
+    return AnswerFault(asked.question, asked.schedule, "changed sample", detail, asked.answer, expected=expected)
 
 
 def _first_token(answer: EngineAnswer | None) -> int | None:

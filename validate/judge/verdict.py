@@ -23,6 +23,8 @@ from zinc_rt.validate.judge.schedule import AskedQuestion
 EXPLAINED = 40  # faults of each kind of question that are compared with known mistakes
 SAME_TOKENS = 4  # that make two answers the same one
 LEAST_SHARE = 0.2  # of the wrong answers that a mistake must explain to be the cause
+SAME_BEGINNING = "the prompt begins with the same tokens"
+LEAKED_SHARE = 0.25  # of unrelated requests' answers among other requests' answers
 PAGES = (16, 32, 64, 128, 256, 512)
 GROWTH = 10.0  # of the divergence from early to late positions that makes it a matter of position
 CLASSES = {
@@ -85,18 +87,25 @@ class Explainer:
             if self._is_answer_to(fault, prompt):
                 return kind, sentence
         owner = self._other_request(fault)
-        return ("leakage", f"the answer is the one to {owner}") if owner else None
+        if owner is None:
+            return None
+        if _common(owner.prompt, fault.question.prompt) >= min(PAGES):
+            return "KV reuse", f"{SAME_BEGINNING} as {owner.id}, whose answer it is"
+        return "leakage", f"the answer is the one to {owner.id}"
 
-    def _other_request(self, fault: AnswerFault) -> str:
-        own = fault.question
+    def _other_request(self, fault: AnswerFault) -> JudgeQuestion | None:
+        """Return the request that this is the answer to, the one with the most similar prompt of several."""
+        own, answer = fault.question, fault.answer
         if len(fault.tokens) >= SAME_TOKENS:
-            others = self._owners.get(fault.tokens[:SAME_TOKENS], [])
-            return next((name for name in others if self.questions[name].expected != own.expected), "")
-        text = "" if fault.answer is None else fault.answer.text.strip()
-        if len(text) < 8:
-            return ""
-        same = (q.id for q in self.questions.values() if q.expected != own.expected and q.expected)
-        return next((name for name in same if self.oracle.text(self.questions[name].expected).strip() == text), "")
+            same = [self.questions[name] for name in self._owners.get(fault.tokens[:SAME_TOKENS], [])]
+            same = [q for q in same if q.expected[: len(fault.tokens)] == fault.tokens[: len(q.expected)]]
+        else:
+            text = "" if answer is None else answer.text.strip()
+            same = [q for q in self.questions.values() if q.expected and len(text) >= 8]
+            same = [q for q in same if self.oracle.text(q.expected).strip() == text]
+        count = None if answer is None else answer.prompt_tokens
+        same = [q for q in same if q.expected != own.expected and count in (None, len(own.prompt), len(q.prompt))]
+        return max(same, key=lambda q: _common(q.prompt, own.prompt), default=None)
 
     def _is_answer_to(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
         if not 0 < len(prompt) < self.oracle.ctx - ANSWER_TOKENS:
@@ -135,6 +144,11 @@ class Explainer:
                 if 0 < index < len(prompt) - 1:
                     sentence = f"the answer is the one to the prompt without token {index}, at the edge of {edge}"
                     yield "position", sentence, (*prompt[:index], *prompt[index + 1 :])
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens two prompts have in common at their beginning."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def findings_of(
@@ -190,6 +204,7 @@ def _explained(
             left.append(fault)
         else:
             sentences[mistake[0]][mistake[1]].append(fault)
+    _join_leakage(sentences)
     findings = []
     for kind, same in sentences.items():
         ordered = sorted(same.items(), key=lambda item: -len(item[1]))
@@ -197,6 +212,21 @@ def _explained(
         finding.evidence = [f"{sentence}: {_where(item)}" for sentence, item in ordered[:4]]
         findings.append(finding)
     return findings, left
+
+
+def _join_leakage(sentences: dict[str, dict[str, list[AnswerFault]]]) -> None:
+    """Move answers of requests that begin alike to leakage, if answers of other requests occur as well: then it
+    is not the common beginning that confuses the engine.
+    """
+    alike = {text: faults for text, faults in sentences["KV reuse"].items() if text.startswith(SAME_BEGINNING)}
+    leaked = sum(len(faults) for faults in sentences["leakage"].values())
+    if leaked > LEAKED_SHARE * sum(len(faults) for faults in alike.values()):
+        for text, faults in alike.items():
+            sentences["leakage"][text] += faults
+            del sentences["KV reuse"][text]
+    for kind in ("leakage", "KV reuse"):
+        if not sentences[kind]:
+            del sentences[kind]
 
 
 def _direct(faults: Sequence[AnswerFault]) -> list[EngineDefect]:

@@ -94,8 +94,10 @@ def _shifted(body: Body, proxy: Proxy) -> Body | None:
 
 
 def _seed(body: Body, proxy: Proxy) -> Body | None:
+    """Exchange the seed for that of the sampled request before."""
     seed = body.get("seed")
-    return None if seed is None else {**body, "seed": seed + 1 if seed % 8 != 1 else seed - 1}
+    previous, proxy.last["seed"] = proxy.last.get("seed"), seed or proxy.last.get("seed")
+    return None if seed is None or previous in (None, seed) else {**body, "seed": previous}
 
 
 def _set(**fields: Any) -> Callable[[Body, Proxy], Body | None]:
@@ -107,7 +109,9 @@ def _set(**fields: Any) -> Callable[[Body, Proxy], Body | None]:
 
 def _sampled(body: Body, proxy: Proxy) -> Body | None:
     return (
-        {**body, "temperature": 2.5, "seed": proxy.chance.randrange(1 << 30)} if not body["temperature"] else None
+        {**body, "temperature": 2.0, "seed": proxy.chance.randrange(1 << 30)}
+        if not body.get("temperature", 1)
+        else None
     )
 
 

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -27,6 +28,10 @@ from zinc_rt.validate.judge.sampler_check import kolmogorov
 
 MODEL = "qwen3-q"
 FEW = JudgeOptions(answers=8, distinct=20, positions=8, samples=0, ctx=160, threads=1)
+OPTIONS = {  # of lies that show only in long prompts, or in many samples
+    "context shifted": replace(FEW, ctx=256),
+    "other temperature": replace(FEW, samples=200),
+}
 NAMED = {lie.name: lie for lie in LIES}
 
 
@@ -50,14 +55,14 @@ def test_our_engine_has_no_findings(engine: Serving) -> None:
 
 def _assert_found(engine: Serving, lie: Lie) -> None:
     with lying_proxy(engine.url, lie, "always") as (url, proxy):
-        judgement = judged(url)
+        judgement = judged(url, OPTIONS.get(lie.name, FEW))
         assert proxy.lies > 0
         assert judgement.findings[0].kind == lie.kind, [finding.kind for finding in judgement.findings]
         reproducer = judgement.reproducers[0]
         if reproducer is None:
             return  # a distribution is not one request's
         assert reproducer.attempts > 0
-        assert reproducer.got != reproducer.expected or lie.kind in ("log-probabilities", "tokenizer", "sampler")
+        assert reproducer.got != reproducer.expected or lie.kind in ("tokenizer", "sampler")
         assert _send(reproducer.curl(url)) is not None
 
 
@@ -76,9 +81,7 @@ def test_missing_system_message_is_found(engine: Serving) -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    "name", sorted(NAMED.keys() - {"template without system message", "context shifted", "other temperature"})
-)
+@pytest.mark.parametrize("name", sorted(NAMED.keys() - {"template without system message"}))
 def test_every_lie_is_found(engine: Serving, name: str) -> None:
     _assert_found(engine, NAMED[name])
 
