@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -46,6 +47,7 @@ from nightly_stages import (
 )
 
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+LOAD_SECONDS = 10.0  # between readings of the load: it is an average over a minute
 HEADS = "heads.txt"  # of the history, night by night
 EXAMPLES = """\
 examples:
@@ -282,10 +284,11 @@ def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = N
     uses = card if stage.card else None
     state["why_not"] = (uses.hung if uses is not None else "") or stage.why_not(night)
     write(folder / STATE, state)
-    end = time.monotonic() + 60 * minutes(stage, night) * night.patience
+    limit = TimeLimit(60 * minutes(stage, night) * night.patience)
     start = time.monotonic()
     for command in [] if state["why_not"] else stage.commands(night):
-        state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
+        limit.seconds = max(1.0, limit.seconds)
+        state["commands"].append(run_command(folder, command, limit))
         write(folder / STATE, state)
     if uses is not None and state["commands"]:
         state["card"] = uses.check(f"stage {stage.name}")
@@ -294,12 +297,13 @@ def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = N
     return state
 
 
-def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str, Any]:
+def run_command(folder: Path, command: StageCommand, limit: TimeLimit) -> dict[str, Any]:
     """Run a command with its output in a log, and record its exit code. After the time limit, kill it with all its
     processes.
     """
     print(f"{folder.name:<9} {command.name} ...", flush=True)
     start = time.monotonic()
+    allowed = limit.seconds
     log = folder / f"{command.name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -307,13 +311,13 @@ def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str
             start_new_session=True, preexec_fn=die_with_parent,
         )  # fmt: skip
         try:
-            code, note = process.wait(seconds), ""
+            code, note = limit.wait(process), ""
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            note = f"ran longer than {seconds:.0f} s"
+            note = f"ran longer than {allowed:.0f} s, without the time that other programs took"
     return {
         "name": command.name,
         "argv": command.argv,
@@ -323,6 +327,37 @@ def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str
         "log": log.name,
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+@dataclass
+class TimeLimit:
+    """The time left of a stage, in seconds of a machine with a processor for every task: while n tasks share each
+    processor, a second counts 1/n.
+    """
+
+    seconds: float
+
+    def wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for the process and return its exit code. Raise TimeoutExpired when no time is left."""
+        while True:
+            share = min(1.0, processors() / max(load_average(), 1e-3))
+            start = time.monotonic()
+            try:
+                return process.wait(min(LOAD_SECONDS, max(self.seconds / share, 1e-3)))
+            except subprocess.TimeoutExpired:
+                if (time.monotonic() - start) * share >= self.seconds:
+                    raise
+            finally:
+                self.seconds -= (time.monotonic() - start) * share
+
+
+def load_average() -> float:
+    """Return the number of tasks that ran or were ready to run, averaged over the last minute."""
+    return os.getloadavg()[0]
+
+
+def processors() -> int:
+    return os.cpu_count() or 1
 
 
 def die_with_parent() -> None:

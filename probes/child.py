@@ -18,9 +18,13 @@ import traceback
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 KILL_SECONDS = 5.0  # for the kernel to take back what a killed child held
+LONGEST_STRETCH = 20  # deadlines, however loaded the machine is
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 How = Literal["returned", "raised", "crashed", "deadline", "stuck"]
 
@@ -36,9 +40,13 @@ class ChildEnd:
     seconds: float = 0.0
 
 
-def run_in_child(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
+def run_in_child(function: Callable[[], Any], timeout_seconds: float, *, exclude_queued: bool = False) -> ChildEnd:
     """Run `function` and return its result, which must be picklable. The child's standard output is
-    redirected to its standard error."""
+    redirected to its standard error.
+
+    `exclude_queued`: the time that the child waited for a processor does not count, up to LONGEST_STRETCH times
+    `timeout_seconds` in all. For a simulated device, which runs in the child: there a loaded machine is no hang.
+    """
     start = time.monotonic()
     readable, writable = os.pipe()
     sys.stdout.flush()
@@ -52,7 +60,12 @@ def run_in_child(function: Callable[[], Any], timeout_seconds: float) -> ChildEn
     os.close(writable)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        data, finished = _read(readable, start + timeout_seconds)
+
+        def seconds_left(now: float) -> float:
+            extra = queued_seconds(pid) if exclude_queued else 0.0
+            return start + min(timeout_seconds + extra, LONGEST_STRETCH * timeout_seconds) - now
+
+        data, finished = _read(readable, seconds_left, start + timeout_seconds)
     except BaseException:
         _kill(pid)
         raise
@@ -60,8 +73,12 @@ def run_in_child(function: Callable[[], Any], timeout_seconds: float) -> ChildEn
         os.close(readable)
     if not finished:
         dead = _kill(pid)
-        text = f"not finished within {timeout_seconds:g} s" + ("" if dead else ", and SIGKILL does not end it")
-        return ChildEnd("deadline" if dead else "stuck", None, text, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        text = f"not finished within {timeout_seconds:g} s"
+        if seconds > timeout_seconds + 1:
+            text += f", without the {seconds - timeout_seconds:.0f} s that it waited for a processor"
+        text += "" if dead else ", and SIGKILL does not end it"
+        return ChildEnd("deadline" if dead else "stuck", None, text, seconds)
     status = _reap(pid, KILL_SECONDS)
     seconds = time.monotonic() - start
     if status is None:
@@ -81,6 +98,30 @@ def run_in_child(function: Callable[[], Any], timeout_seconds: float) -> ChildEn
     return ChildEnd(
         "crashed", None, f"ended with exit code {os.waitstatus_to_exitcode(status)} and no result", seconds
     )
+
+
+def queued_seconds(pid: int) -> float:
+    """Return the seconds that the threads of the process and of its descendants were ready to run but had no
+    processor (the second field of /proc/PID/task/TID/schedstat); 0.0 if the kernel does not count them.
+
+    A thread that sleeps, or that computes without end on a free processor, adds nothing: a hang still ends at its
+    deadline.
+    """
+    try:
+        processes = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.Error:
+        return 0.0
+    return (
+        sum(_queued_ns(path) for each in processes for path in Path(f"/proc/{each}/task").glob("*/schedstat"))
+        / 1e9
+    )
+
+
+def _queued_ns(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0  # the thread has ended
 
 
 def _child(function: Callable[[], Any], writable: int, mask: Collection[int]) -> None:
@@ -110,13 +151,19 @@ def _write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _read(fd: int, until: float) -> tuple[bytes, bool]:
-    """Read all bytes up to the end of the pipe. Return them, and whether the end was reached in time."""
+def _read(fd: int, seconds_left: Callable[[float], float], until: float) -> tuple[bytes, bool]:
+    """Read all bytes up to the end of the pipe. Return them, and whether the end was reached in time.
+    `seconds_left(now)` is asked at `until`, and again when the time that it returned is over."""
     parts: list[bytes] = []
     while True:
-        left = until - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
-            return b"", False
+        now = time.monotonic()
+        if now >= until:
+            left = seconds_left(now)
+            if left <= 0:
+                return b"", False
+            until = now + left
+        if not select.select([fd], [], [], until - now)[0]:
+            continue
         part = os.read(fd, 1 << 16)
         if not part:
             return b"".join(parts), True

@@ -139,7 +139,7 @@ class ProbeRunner:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
         before = len(self._kernel_log())
-        ended = run_in_child(self.body(probe, tier), deadline)
+        ended = run_in_child(self.body(probe, tier), deadline, exclude_queued=plan.spec.simulated)
         outcome = outcome_of(ended)
         self.log += outcome.log
         self.marks.update(outcome.marks)

@@ -188,7 +188,9 @@ class ProbeContext:
         if "driver" in self.__dict__:
             raise ValueError("this process has already opened the device")
         context = ProbeContext(self.spec, self.tier, self.options)
-        ended = run_in_child(lambda: (function(context), context.marks()), timeout_seconds)
+        ended = run_in_child(
+            lambda: (function(context), context.marks()), timeout_seconds, exclude_queued=self.spec.simulated
+        )
         if ended.how != "returned":
             return ended
         value, marks = ended.value

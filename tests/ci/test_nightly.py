@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -153,11 +154,28 @@ def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightl
 
 @pytest.mark.rest
 def test_stage_exceeding_its_timeout_is_stopped_and_next_stage_runs(nightly: Nightly) -> None:
-    code, output = nightly.run("pass", "pass", "pass", wait=3.0, minutes=0.01)
+    code, output = nightly.run("pass", "pass", "pass", wait=100.0, minutes=0.005)
     assert code == 1 and output.count("ran longer than") == 3
     extra = ("--patience", "100", "--fresh")
     assert nightly.run("pass", "pass", "pass", wait=1.0, minutes=0.01, extra=extra)[0] == 0
     assert nightly.ran == ["first", "second", "third"] * 2
+
+
+def test_load_of_the_machine_stretches_a_stage_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CI))
+    module = importlib.import_module("nightly")
+    monkeypatch.setattr(module, "processors", lambda: 2)
+    monkeypatch.setattr(module, "load_average", lambda: 200.0)
+    limit = module.TimeLimit(0.02)
+    with subprocess.Popen(["sleep", "0.2"]) as process:
+        assert limit.wait(process) == 0, "2 s at a hundredth of the machine"
+    assert 0 < limit.seconds < 0.02
+    monkeypatch.setattr(module, "load_average", lambda: 0.5)
+    with subprocess.Popen(["sleep", "100"]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            limit.wait(process)
+        process.kill()
+    assert limit.seconds <= 0, "commands of a stage share its limit"
 
 
 @pytest.mark.rest

@@ -13,6 +13,7 @@ import pytest
 from fake_probes import probe, run
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.probes import child
 from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.outcome import HOST, T1, T2
@@ -132,6 +133,26 @@ def test_probe_that_kills_the_gpu_fails_even_if_it_passed() -> None:
 def test_timeout_replaces_every_deadline() -> None:
     result = run([probe("A", fake.hang, seconds=60.0)], timeout_seconds=0.2)["A/t1"]
     assert "0.2 s" in result.reason and result.repro.endswith("--timeout 0.2")
+
+
+def test_time_without_a_processor_does_not_count_on_a_simulated_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "queued_seconds", lambda pid: 100.0)
+    assert run_in_child(lambda: time.sleep(0.3), 0.1, exclude_queued=True).how == "returned"
+    assert run_in_child(lambda: time.sleep(30), 0.1).how == "deadline", "a card does not wait for this machine"
+    end = run_in_child(lambda: time.sleep(30), 0.1, exclude_queued=True)
+    assert end.how == "deadline" and end.seconds < 10, "20 deadlines in all"
+
+
+def test_hung_child_is_ended_although_the_machine_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "queued_seconds", lambda pid: 0.2)
+    end = run_in_child(lambda: time.sleep(30), 0.1, exclude_queued=True)
+    assert end.how == "deadline" and end.text.startswith("not finished within 0.1 s")
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count queued time")
+def test_queued_seconds_are_those_of_every_thread_and_descendant() -> None:
+    assert child.queued_seconds(os.getpid()) > 0
+    assert child.queued_seconds(0x7FFF_FFFF) == 0.0, "no such process"
 
 
 @pytest.mark.rest
