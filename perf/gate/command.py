@@ -24,7 +24,8 @@ reports of zinc-rt perf bench on the named hardware, and CPU speeds from reports
 is refused, with the rule's name and reason, if it is from a simulated device, other code or another model, has an
 active clamp, fewer than 128 tokens, drifting clocks or no proof of bit-identity, or is not in the history as
 recorded. A history counts only with its head hash, which must be stored where the writer of the file has no write
-access, or with a head that one of --signers has signed.
+access, or with a head that one of --signers has signed. A speed's target is shown next to its sealed forecast
+(docs/forecasts.md): the limits by bytes and by operations, and what would have to be true to reach it.
 
 examples:
   zinc-rt perf gate --milestone M1
@@ -201,8 +202,10 @@ def _print(result: Result, out: Any) -> None:
     name = result.id.partition("/")[2]
     row = ("", result.status.upper(), name, limit_text, result.measure["what"])
     terminal.show(Table(_rows("status", 6, 15, 26), [row], headings=False), out=out)
-    for line in textwrap.wrap(result.reason, 92):
-        terminal.show(f"          {'':<17}{line}", out=out)
+    forecast = result.measure.get("forecast")
+    for text in (result.reason, forecast["text"] if forecast else ""):
+        for line in textwrap.wrap(text, 92):
+            terminal.show(f"          {'':<17}{line}", out=out)
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from zinc_rt.cli.report import Report, Result, Status
 from zinc_rt.perf.gate.figures import TIMED, figure
 from zinc_rt.perf.gate.milestones import Criterion, Milestone
 from zinc_rt.perf.gate.offered import GateInput, OfferedReport
+from zinc_rt.perf.predict.outlook import outlook_of
 from zinc_rt.perf.refusals.rules import refusals, timed_refusals
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab
 from zinc_rt.perf.structure.measures import MEASURES
@@ -123,12 +124,14 @@ def _manual(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
 
 
 def _result(criterion: Criterion, status: Status, reason: str, *, value: float | None = None) -> Result:
+    outlook = outlook_of(criterion)
+    measured = {} if value is None else {"value": value, "unit": criterion.unit}
     return Result(
         id=criterion.name,
         kind=criterion.type,
         status=status,
         reason=reason,
-        measure={"what": criterion.what} | ({} if value is None else {"value": value, "unit": criterion.unit}),
+        measure={"what": criterion.what} | measured | ({} if outlook is None else {"forecast": outlook.as_dict()}),
         limit={"compare": str(criterion.bound), "unit": criterion.unit, "source": list(criterion.source)},
         repro=criterion.command,
     )

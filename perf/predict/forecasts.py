@@ -34,17 +34,12 @@ from zinc_rt.perf.predict.devices import DeviceTable, table
 from zinc_rt.perf.predict.forecasts_page import text_of
 from zinc_rt.perf.predict.host_experts import host_experts
 from zinc_rt.perf.predict.roofline import parts_of, predict
-from zinc_rt.perf.predict.sealed import FILE, SCHEMA, Forecast, committed, seal_of
+from zinc_rt.perf.predict.sealed import FILE, MODELS, SCHEMA, Forecast, committed, seal_of
 from zinc_rt.perf.predict.token_work import TokenWork, work_of
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "forecasts.md"
 DEVICES = ("R9700", "RX 9070 XT", "7900 XTX", "Strix Halo")
-MODELS = {
-    "35B-A3B": "qwen3.6-35b-a3b-q4_k_xl",
-    "27B": "qwen3.6-27b-q4_k_m",
-    "8B": "qwen3-8b-q4_k_m",
-}
 CTX, POSITION, PROMPT = 4096, 4095, 512
 LOADS = {  # tokens of a prompt, sequences, position
     "decode": (1, 1, POSITION),

@@ -14,6 +14,11 @@ from zinc_rt.host.errors import InputError
 
 FILE = Path(__file__).resolve().parent / "forecasts.json"
 SCHEMA = "zinc-rt-forecasts/1"
+MODELS = {  # name in the forecasts: row of SHAPES in perf/synthetic.py
+    "35B-A3B": "qwen3.6-35b-a3b-q4_k_xl",
+    "27B": "qwen3.6-27b-q4_k_m",
+    "8B": "qwen3-8b-q4_k_m",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,7 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": f"{seconds:.1f}" if (seconds := result["measure"].get("seconds")) is not None else "",
         "reason": reason,
         "refused": ". ".join(refused),
+        "forecast": result["measure"].get("forecast", {}).get("text", ""),
         "repro": result["repro"],
     }
 

@@ -7,11 +7,16 @@ from dataclasses import replace
 import pytest
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.perf.gate import command as gate_command
+from zinc_rt.perf.gate.milestones import find_milestone
+from zinc_rt.perf.gate.offered import GateInput
+from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.predict import forecasts
-from zinc_rt.perf.predict.forecasts import DEVICES, LOADS, MODELS, PAGE
-from zinc_rt.perf.predict.forecasts_page import text_of
-from zinc_rt.perf.predict.outlook import Outlook
-from zinc_rt.perf.predict.sealed import committed, forecast, seal_of
+from zinc_rt.perf.predict.forecasts import DEVICES, LOADS, PAGE
+from zinc_rt.perf.predict.forecasts_page import targets_table, text_of
+from zinc_rt.perf.predict.outlook import Outlook, outlook_of, outlooks
+from zinc_rt.perf.predict.sealed import MODELS, committed, forecast, seal_of
+from zinc_rt.perf.structure.lab import Lab
 
 
 def test_committed_page_is_that_of_the_sealed_rows() -> None:
@@ -46,3 +51,33 @@ def test_unknown_forecast_and_bad_date_are_rejected() -> None:
     with pytest.raises(KeyError):
         forecast("R9700", "70B", "decode")
     assert forecasts.main(["--date", "tomorrow"]) == UsageError.exit_code
+
+
+def test_readme_has_the_targets_next_to_the_sealed_forecasts() -> None:
+    table = targets_table()
+    assert table in (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert table.count("**unreachable**: at least") == 6, "M3 to M5"
+
+
+def test_each_speed_criterion_has_the_forecast_of_its_own_model_and_load() -> None:
+    sealed = {criterion.name: outlook.forecast for criterion, outlook in outlooks()}
+    assert (sealed["M2/prefill-dense"].model, sealed["M2/prefill-dense"].load) == ("8B", "prompt of 512")
+    assert sealed["M3/aggregate-16"].load == "16 slots" and sealed["M1/decode"].device == "R9700"
+    without = {"M3/aggregate-64", "M2/prefill-gemma", "M2/ttft", "M3/fairness", "M5/power", "M7/decode", "M1/bits"}
+    assert not without & set(sealed)
+    known = map(find_milestone, ("M1", "M2", "M3", "M5", "M7"))
+    criteria = {criterion.name for milestone in known for criterion in milestone.criteria}
+    assert without <= criteria, "these criteria exist"
+
+
+def test_gate_shows_target_forecast_limits_and_condition(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lab(device="cpu") as lab:  # measures nothing
+        (blocked,) = evaluate(find_milestone("M4"), lab, GateInput(), only="decode")
+    criterion = next(item for item in find_milestone("M4").criteria if item.id == "decode")
+    outlook = outlook_of(criterion)
+    assert outlook is not None and blocked.measure["forecast"] == outlook.as_dict()
+    assert blocked.status == "blocked", "a forecast is no evidence"
+    gate_command._print(blocked, None)
+    output = " ".join(capsys.readouterr().out.split())
+    assert "target 220, forecast 121 (86 to 154), limits 211 by bytes, 3170 by operations: unreachable" in output
+    assert "needs at least 4% fewer bytes" in output

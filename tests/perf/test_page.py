@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,9 +13,12 @@ import pytest
 from gate_evidence import bench_report, validation
 
 from zinc_rt.perf.command import main
-from zinc_rt.perf.gate.milestones import Milestone, milestones
+from zinc_rt.perf.gate.milestones import Milestone, find_milestone, milestones
+from zinc_rt.perf.gate.offered import GateInput
+from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.history.chain import append, figures_of
 from zinc_rt.perf.report.glossary import about, expand_terms, source_in_words
+from zinc_rt.perf.structure.lab import Lab
 
 pytestmark = pytest.mark.rest
 VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
@@ -86,6 +90,18 @@ def test_page_contains_everything(page: str) -> None:
     ):
         assert text in page, text
     assert page.count('class="badge BLOCKED"') >= 2, "the page's verdict and the gate's"
+
+
+def test_speed_criterion_is_shown_with_its_forecast(folder: Path, tmp_path: Path) -> None:
+    gate = json.loads((folder / "gates" / "gate.json").read_text())
+    with Lab(device="cpu") as lab:  # measures nothing
+        gate["results"] = [
+            asdict(item) for item in evaluate(find_milestone("M5"), lab, GateInput(), only="decode")
+        ]
+    (tmp_path / "gate.json").write_text(json.dumps(gate))
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
+    text = (tmp_path / "p.html").read_text()
+    assert "target 240, forecast 121 (86 to 154), limits 211 by bytes, 3170 by operations: unreachable" in text
 
 
 def test_duplicate_report_is_shown_once(tmp_path: Path) -> None:
