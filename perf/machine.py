@@ -46,27 +46,31 @@ def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
     return description
 
 
-def gpu_folder(sysfs: Path = SYSFS) -> Path | None:
-    """Return the hwmon folder of the first AMD GPU, or None."""
-    for device in sorted(sysfs.glob("class/drm/renderD*/device")):
-        if _text(device / "vendor") == "0x1002":
-            return next(iter(sorted(device.glob("hwmon/hwmon*"))), None)
-    return None
+def gpu_folder(sysfs: Path = SYSFS, render_path: str = "") -> Path | None:
+    """Return the hwmon folder of the AMD GPU with this file in /dev/dri. Without a path, return that of the only
+    AMD GPU, or None if there are several: the sensors of another GPU would be wrong.
+    """
+    name = Path(render_path).name or "renderD*"
+    devices = [path for path in sysfs.glob(f"class/drm/{name}/device") if _text(path / "vendor") == "0x1002"]
+    return next(iter(sorted(devices[0].glob("hwmon/hwmon*"))), None) if len(devices) == 1 else None
 
 
 @dataclass(slots=True)
 class Sampler:
-    """Sensor readings during a run, at most one per EVERY_SECONDS. Call `look` between timed parts."""
+    """Sensor readings during a run, at most one per EVERY_SECONDS. Call `look` between timed parts. `render_path`
+    is the GPU that runs, as for `gpu_folder`; None if none does.
+    """
 
     sysfs: Path = SYSFS
     clock: Callable[[], float] = time.monotonic
+    render_path: str | None = ""
     samples: list[dict[str, float]] = field(default_factory=list)
     _gpu: Path | None = None
     _started: float = 0.0
     _last: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._gpu = gpu_folder(self.sysfs)
+        self._gpu = None if self.render_path is None else gpu_folder(self.sysfs, self.render_path)
         self._started = self.clock()
 
     def look(self) -> None:

@@ -85,6 +85,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.base import findings_of
+    from zinc_rt.backends.spec import DeviceKind
     from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import non_gpu_reason
@@ -117,9 +118,12 @@ def run(arguments: argparse.Namespace) -> int:
     with options.open_engine(gguf, arguments, knobs, slots=max(arguments.slots)) as engine:
         load.check(engine.limits.ctx)
         describe_run(report, engine)
-        if caveat := non_gpu_reason(engine.backend.device):
+        device = engine.backend.device
+        caveat = non_gpu_reason(device)
+        if caveat:
             report.shortcuts.append(caveat)
-        sampler = Sampler()
+        runs_on_gpu = not caveat and engine.backend.spec.kind is not DeviceKind.HOST
+        sampler = Sampler(render_path=device.render_path if runs_on_gpu else None)
         report.details |= {
             "settings": asdict(knobs),
             "workload": {

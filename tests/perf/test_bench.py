@@ -159,11 +159,15 @@ def test_missing_speed_gives_no_ratio() -> None:
         runner("x", "tok/s", 60)
 
 
-def card(root: Path, vendor: str = "0x1002") -> Path:
-    hwmon = root / "class/drm/renderD128/device/hwmon/hwmon3"
+def card(root: Path, vendor: str = "0x1002", *, render: int = 128, celsius: int = 61) -> Path:
+    hwmon = root / f"class/drm/renderD{render}/device/hwmon/hwmon3"
     hwmon.mkdir(parents=True)
     (hwmon.parents[1] / "vendor").write_text(vendor + "\n")
-    for name, text in (("temp1_input", "61000"), ("freq1_input", "2350000000"), ("power1_average", "241000000")):
+    for name, text in (
+        ("temp1_input", f"{celsius}000"),
+        ("freq1_input", "2350000000"),
+        ("power1_average", "241000000"),
+    ):
         (hwmon / name).write_text(text + "\n")
     return hwmon
 
@@ -178,6 +182,20 @@ def test_sensors_are_read_in_their_units(tmp_path: Path) -> None:
     assert [sample["at_seconds"] for sample in sampler.samples] == [0.0, 0.6]
     assert sampler.samples[0]["gpu_clock_mhz"] == 2350 and sampler.samples[0]["gpu_temperature_c"] == 61
     assert sampler.samples[0]["power_w"] == 241
+
+
+def test_sensors_are_those_of_the_gpu_that_runs(tmp_path: Path) -> None:
+    card(tmp_path, celsius=35)
+    second = card(tmp_path, render=129, celsius=70)
+    card(tmp_path, "0x10de", render=130)
+    sampler = Sampler(tmp_path, render_path="/dev/dri/renderD129")
+    sampler.look()
+    assert sampler.samples[0]["gpu_temperature_c"] == 70
+    assert gpu_folder(tmp_path, "/dev/dri/renderD129") == second
+    for path in ("", "/dev/dri/renderD130", None):
+        other = Sampler(tmp_path, render_path=path)
+        other.look()
+        assert "gpu_temperature_c" not in other.samples[0], "unknown, another vendor's, or no GPU runs"
 
 
 def test_card_of_another_vendor_is_ignored(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ class Device:
     memory_bytes_per_second: float = 0.0  # as specified; 0: unknown
     memory_bytes: int = 0  # VRAM in all; 0: unknown, or the host's own
     pci_id: str = ""  # vendor:device in lower case, as rows of devices.yaml name boards; "": unknown
+    render_path: str = ""  # the GPU's file, such as /dev/dri/renderD128; "": unknown, or no GPU
     unchecked: str = ""  # why pm4-test does not stand behind it, where a user ran it all the same
     software: bool = False  # a driver that computes on the host's processor: its speed says nothing of a GPU
     driver_files: str = ""  # VK_DRIVER_FILES=..., where the environment names the drivers

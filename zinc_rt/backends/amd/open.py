@@ -115,4 +115,5 @@ def device_of(driver: Driver, node: TopologyNode) -> Device:
         memory_bytes_per_second=node.memory_bytes_per_second,
         memory_bytes=node.vram_bytes,
         pci_id=f"{vendor_id:04x}:{device_id:04x}" if device_id else "",
+        render_path=node.render_path,
     )
