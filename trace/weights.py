@@ -50,7 +50,7 @@ def _key(name: str, weight: Weight) -> str:
 def _cache_file(gguf: GGUFFile) -> Path:
     """Return the cache file of the digests. It depends on the code, which assigns the names to parts of the
     file."""
-    identity = f"{gguf.path.resolve()}\0{gguf.file_bytes}\0{gguf.mtime_ns}\0{code_version()}"
+    identity = f"{gguf.stamp}\0{code_version()}"
     name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
     return cache_folder() / "weights" / f"{name}.json"
 

@@ -28,7 +28,7 @@ from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
-from zinc_rt.validate.runner import Smallest, ValidationJob, ValidationRunner, model_name
+from zinc_rt.validate.runner import Smallest, ValidationJob, ValidationRunner
 from zinc_rt.validate.tiers import TierSpec, parse_tiers
 
 
@@ -105,7 +105,7 @@ def _job(
         _check_node_names(gguf, layers, ctx, arguments)
     return ValidationJob(
         gguf=gguf,
-        name=model_name(gguf.path),
+        name=gguf.name,
         tiers=tuple(tiers),
         tokens=tokens,
         steps=_steps(arguments.steps, golden, layers, room=ctx - len(tokens)),

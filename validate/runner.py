@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -224,7 +223,3 @@ def _equal(a: CapturedRun, b: CapturedRun, tokens: int) -> bool:
         a.values[label].tobytes() == value.tobytes() for label, value in b.values.items()
     )
     return values and a.logits[:tokens].tobytes() == b.logits[:tokens].tobytes()
-
-
-def model_name(path: Path) -> str:
-    return path.name.removesuffix(".gguf")

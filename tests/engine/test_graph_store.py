@@ -393,10 +393,10 @@ def test_damaged_files_never_change_a_token(tmp_path: Path) -> None:
 
 def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
     gguf, limits = read_gguf(FOLDER / "qwen3-q.gguf"), SequenceLimits(ctx=64)
-    moved = dict(gguf.tensors)  # two tensors of one shape at each other's place
-    shape = moved["blk.0.attn_norm.weight"].shape
-    one, other = [tensor for tensor in moved.values() if tensor.shape == shape][:2]
-    moved |= {one.name: replace(one, data=other.data), other.name: replace(other, data=one.data)}
+    (part,) = gguf.parts
+    shape = gguf.tensors["blk.0.attn_norm.weight"].shape
+    one, other = [name for name, tensor in gguf.tensors.items() if tensor.shape == shape][:2]
+    swapped = {**part.tensors, one: part.tensors[other], other: part.tensors[one]}
     with opened("t1") as t1, opened("t2") as t2:
         backend: Any = t1.backend
         kernels = backend.kernels
@@ -412,8 +412,12 @@ def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
             keys.append(key(limits=replace(limits, **{name: 3})))  # type: ignore[arg-type]
         keys += [key(limits=replace(limits, pages=(9,))), key(limits=replace(limits, page_tokens=32))]
         keys += [key(delta_form="inplace"), key(overrides=Overrides(decode_topk=1))]
-        keys += [key(replace(gguf, mtime_ns=1)), key(replace(gguf, file_bytes=1))]
-        keys.append(key(replace(gguf, tensors=moved)))
+        for changed_part in (
+            replace(part, mtime_ns=1),
+            replace(part, size_bytes=1),
+            replace(part, tensors=swapped),
+        ):
+            keys.append(key(replace(gguf, parts=(changed_part,))))
         keys.append(key(replace(gguf, metadata={**gguf.metadata, "x": 1})))
         for changed in (
             replace(kernels, fuses=False),

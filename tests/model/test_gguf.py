@@ -178,7 +178,6 @@ UNSUPPORTED = {
         "tensor blk.0.w has the unknown ggml type 4",
     ),
     "a future tensor type": (gguf_bytes([], [RawTensor("w", (32,), 999, 0)], b"\0" * 64), "ggml type 999"),
-    "one part of a split model": (gguf_bytes([u32("split.count", 3)]), "one of the 3 parts"),
 }
 
 

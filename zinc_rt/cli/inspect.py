@@ -36,6 +36,7 @@ are omitted with a note.
 examples:
   zinc-rt inspect --model M.gguf
   zinc-rt inspect --model M.gguf --tensors
+  zinc-rt inspect --model M-00001-of-00003.gguf          a split model, all its parts
   zinc-rt inspect --model M.gguf --check                 find NaN and infinity in weights and scales
   zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --step-tokens 512 --plan-json plan.json
   zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --lookahead 4 --vram 32     placement on a GPU with 32 GB
@@ -53,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--tensors", action="store_true", help="list every tensor instead of tensor classes")
     parser.add_argument("--graph", action="store_true", help="print only the model's IR graph as text")
     parser.add_argument(
-        "--check", action="store_true", help="read every weight; fail on NaN or infinity, also in block scales"
+        "--check",
+        action="store_true",
+        help="read every weight; fail on NaN or infinity, also in block scales; print each file's sha256",
     )
     plan = parser.add_argument_group("the memory plan")
     plan.add_argument(
@@ -155,13 +158,24 @@ def _inspect_file(path: str, arguments: argparse.Namespace) -> Report:
     status: Status = "skip" if needs is None else "pass"
     report.results.append(Result("plan", "inspect", status, reason=reason.partition("\n")[0]))
     if arguments.check:
-        report.results += _check(gguf, out)
+        report.results += [*_file_digests(gguf, out), *_check(gguf, out)]
     if arguments.json:
         report.model = describe_model(gguf)
         report.ctx = 0 if needs is None else needs.limits.ctx
         needed = {"plan": None, "reason": reason} if needs is None else needs.details()
         report.details = {**_file_details(gguf), **needed}
     return report
+
+
+def _file_digests(gguf: GGUFFile, out: TextIO) -> list[Result]:
+    """Return a result for every file of the model, with its sha256."""
+    from zinc_rt.cli.report import Result
+    from zinc_rt.model.gguf import part_digest
+
+    digests = {part.path.name: part_digest(part) for part in gguf.parts}
+    terminal.show("\nfiles", out=out)
+    _table(out, ("file", "sha256"), digests.items())
+    return [Result(f"file/{name}", "file", "pass", measure={"sha256": sha256}) for name, sha256 in digests.items()]
 
 
 def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
@@ -201,6 +215,10 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
     tensors = gguf.tensors.values()
     architecture = gguf.metadata.get("general.architecture", "no architecture named")
     terminal.show(f"{gguf.path}: {printable(str(architecture))}, {readable_size(gguf.file_bytes)}", out=out)
+    if len(gguf.parts) > 1:
+        terminal.show(f"\nparts: {len(gguf.parts)}", out=out)
+        files = ((part.path.name, len(part.tensors), f"{part.size_bytes:,}") for part in gguf.parts)
+        _table(out, ("file", "tensors", "bytes"), files)
     terminal.show("\nmetadata", out=out)
     _table(out, (), ((printable(key), _value(value)) for key, value in gguf.metadata.items()))
     if not gguf.tensors:
@@ -285,6 +303,9 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
 
     return {
         "file_bytes": gguf.file_bytes,
+        "parts": [
+            {"path": str(part.path), "bytes": part.size_bytes, "tensors": len(part.tensors)} for part in gguf.parts
+        ],
         "metadata": {key: metadata(value) for key, value in gguf.metadata.items()},
         "parameters": sum(map(_elements, gguf.tensors.values())),
         "tensor_classes": [item.as_dict() for item in _classes(gguf)],

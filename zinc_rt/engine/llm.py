@@ -90,7 +90,7 @@ class LLM(Answering):
             self._close_store()
             raise
         if self._store is not None:
-            self._store.add(opened.gguf.path.stem, self.ledger)
+            self._store.add(opened.gguf.name, self.ledger)
         self.why = opened.choice.why
         self._check_findings = check_findings
         self._raised = False  # a FindingError was, so `close` need not

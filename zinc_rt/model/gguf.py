@@ -1,4 +1,7 @@
-"""GGUF files: metadata as Python values, tensors as read-only views of the memory-mapped file."""
+"""GGUF files: metadata as Python values, tensors as read-only views of the memory-mapped file.
+
+A split model is read from all its parts, each mapped separately.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +19,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from zinc_rt.host.errors import InputError, UnsupportedError
+from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.input_files import unreadable
-from zinc_rt.model.gguf_header import TensorInfo, read_header
+from zinc_rt.model.gguf_header import Header, TensorInfo, read_header
+from zinc_rt.model.gguf_parts import check_parts, is_split, model_stem, part_paths
 
 # ggml types with a NumPy dtype; bf16 keeps its 16 bits. All others are blocks of bytes.
 PLAIN_DTYPES: dict[str, np.dtype] = {
@@ -34,6 +38,7 @@ PLAIN_DTYPES: dict[str, np.dtype] = {
 }
 
 
+READ_BYTES = 1 << 24
 SETTLED_NS = 2_000_000_000  # a file written more recently may be written again without its time changing
 
 
@@ -56,12 +61,47 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPart:
+    """A file of a model: its size, its modification time, and the tensors that it contains with their offsets."""
+
+    path: Path
+    size_bytes: int
+    mtime_ns: int
+    tensors: Mapping[str, int]
+
+    @property
+    def stamp(self) -> str:
+        """Return the identity by which results about the file's bytes are cached."""
+        return f"{self.path.resolve()}\0{self.size_bytes}\0{self.mtime_ns}"
+
+
+@dataclass(frozen=True, slots=True)
 class GGUFFile:
+    """A model. `path` is that of the first part; a model that is not split has one part."""
+
     path: Path
     metadata: Mapping[str, object]  # str, int, float, bool, list of str, or a NumPy array
     tensors: Mapping[str, Tensor]  # in file order
-    file_bytes: int
-    mtime_ns: int
+    parts: tuple[ModelPart, ...]
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts)
+
+    @property
+    def mtime_ns(self) -> int:
+        """Return the modification time of the part that was written last."""
+        return max(part.mtime_ns for part in self.parts)
+
+    @property
+    def stamp(self) -> str:
+        """Return the identity by which results about the model's bytes are cached."""
+        return "\0".join(part.stamp for part in self.parts)
+
+    @property
+    def name(self) -> str:
+        """Return the file name without .gguf and without the number of the part."""
+        return model_stem(self.path)
 
     @property
     def architecture(self) -> str:
@@ -75,31 +115,50 @@ class GGUFFile:
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
-    """Open the model file at `path`; weights stay on disk until they are accessed.
+    """Open the model at `path`, any part of it if it is split; weights stay on disk until they are accessed.
 
-    Raise InputError (missing, truncated, malformed) or UnsupportedError (version, byte order, tensor type, one
-    part of a split model).
+    Raise InputError (missing, truncated, malformed, parts that do not belong together) or UnsupportedError
+    (version, byte order, tensor type).
     """
     if not os.fspath(path):
         raise InputError("'' is not a model", next="pass a .gguf file")
-    path = Path(path)
-    mapping, status = _map(path)
-    header = read_header(memoryview(mapping), str(path))
-    parts = header.metadata.get("split.count", 1)
-    if isinstance(parts, int) and parts > 1:
-        raise UnsupportedError(
-            f"{path}: one of the {parts} parts of a split model",
-            next=f"join them: llama-gguf-split --merge {path.name} joined.gguf",
+    named = _MappedFile.open(Path(path))
+    files = [named]
+    if is_split(named.header.metadata):
+        paths = part_paths(named.path, named.header.metadata)
+        files = [named if item == named.path else _MappedFile.open(item) for item in paths]
+        check_parts(
+            paths,
+            [file.header.metadata for file in files],
+            [[info.name for info in file.header.tensors] for file in files],
         )
-    file_data = np.frombuffer(mapping, np.uint8)
-    tensors = {info.name: _view(info, file_data) for info in header.tensors}
     return GGUFFile(
-        path=path,
-        metadata=MappingProxyType(dict(header.metadata)),
-        tensors=MappingProxyType(tensors),
-        file_bytes=status.st_size,
-        mtime_ns=status.st_mtime_ns,
+        path=files[0].path,
+        metadata=MappingProxyType(dict(files[0].header.metadata)),
+        tensors=MappingProxyType({name: tensor for file in files for name, tensor in file.tensors()}),
+        parts=tuple(file.part() for file in files),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _MappedFile:
+    path: Path
+    mapping: mmap.mmap
+    status: os.stat_result
+    header: Header
+
+    @staticmethod
+    def open(path: Path) -> _MappedFile:
+        mapping, status = _map(path)
+        return _MappedFile(path, mapping, status, read_header(memoryview(mapping), str(path)))
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        data = np.frombuffer(self.mapping, np.uint8)
+        return ((info.name, _view(info, data)) for info in self.header.tensors)
+
+    def part(self) -> ModelPart:
+        offsets = {info.name: info.offset for info in self.header.tensors}
+        return ModelPart(self.path, self.status.st_size, self.status.st_mtime_ns, MappingProxyType(offsets))
 
 
 def _map(path: Path) -> tuple[mmap.mmap, os.stat_result]:
@@ -131,48 +190,51 @@ def _view(info: TensorInfo, file_data: np.ndarray) -> Tensor:
 
 
 def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
-    """Return the sha256 (hex) over metadata, tensor names, types, shapes and bytes; padding and order are ignored.
+    """Return the sha256 (hex) over metadata, tensor names, types, shapes and bytes. Padding, order and the split
+    into parts are ignored.
 
-    The whole file is read once; the result is cached by path, size and modification time. `advance` is called for
+    Every part is read once; the result is cached by path, size and modification time. `advance` is called for
     each tensor read.
     """
-    remembered = _cache_file(gguf)
-    with suppress(OSError, ValueError):
-        text = remembered.read_text(encoding="ascii").strip()
-        if len(text) == 64 and int(text, 16) >= 0:
-            return text
-    text = _digest(gguf, advance)
-    if time.time_ns() - gguf.mtime_ns > SETTLED_NS:
-        with suppress(OSError):
-            _replace(remembered, text)
-    return text
+    return _remembered(gguf.stamp, gguf.mtime_ns, lambda: _digest(gguf, advance))
+
+
+def part_digest(part: ModelPart, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
+    """Return the sha256 (hex) of one file's bytes, as sha256sum prints it. Raise InputError if it cannot be read.
+
+    The result is cached as that of `digest`.
+    """
+
+    def compute() -> str:
+        total = hashlib.sha256()
+        try:
+            with part.path.open("rb") as file:
+                while piece := file.read(READ_BYTES):
+                    total.update(piece)
+                    advance(len(piece))
+        except OSError as error:
+            raise unreadable(part.path, error) from error
+        return total.hexdigest()
+
+    return _remembered(f"file\0{part.stamp}", part.mtime_ns, compute)
 
 
 def header_digest(gguf: GGUFFile) -> str:
-    """Return the sha256 (hex) over metadata, and the tensors' names, types, shapes and places in the file. Tensor
-    data is not read."""
-    total = hashlib.sha256(b"zinc-rt gguf header 2\n")
-    for key in sorted(gguf.metadata):
-        value = gguf.metadata[key]
-        if isinstance(value, np.ndarray):
-            total.update(f"{key}\0{value.dtype.str}\0{value.shape}\0".encode() + value.tobytes())
-        else:
-            total.update(f"{key}\0{value!r}\0".encode())
-    begin = min((tensor.data.ctypes.data for tensor in gguf.tensors.values()), default=0)
-    for tensor in gguf.tensors.values():
-        location = tensor.data.ctypes.data - begin
-        total.update(f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0{location}\0".encode())
+    """Return the sha256 (hex) over metadata, and the tensors' names, types, shapes, parts and places in them.
+    Tensor data is not read."""
+    total = hashlib.sha256(b"zinc-rt gguf header 3\n")
+    _update_with_metadata(total, gguf.metadata)
+    for number, part in enumerate(gguf.parts):
+        for name, offset in part.tensors.items():
+            tensor = gguf.tensors[name]
+            total.update(f"{name}\0{tensor.dtype}\0{tensor.shape}\0{number}\0{offset}\0".encode())
     return total.hexdigest()
 
 
 def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     total = hashlib.sha256(b"zinc-rt gguf digest 1\n")
-    for key in sorted(gguf.metadata):
-        value = gguf.metadata[key]
-        if isinstance(value, np.ndarray):
-            total.update(f"{key}\0{value.dtype.str}\0{value.shape}\0".encode() + value.tobytes())
-        else:
-            total.update(f"{key}\0{value!r}\0".encode())
+    whole = {key: value for key, value in gguf.metadata.items() if not key.startswith("split.")}
+    _update_with_metadata(total, whole)
     for name in sorted(gguf.tensors):
         tensor = gguf.tensors[name]
         total.update(f"{name}\0{tensor.dtype}\0{tensor.shape}\0".encode())
@@ -181,9 +243,28 @@ def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     return total.hexdigest()
 
 
-def _cache_file(gguf: GGUFFile) -> Path:
-    identity = f"{gguf.path.resolve()}\0{gguf.file_bytes}\0{gguf.mtime_ns}"
-    return cache_folder() / "digest" / hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
+def _update_with_metadata(total: hashlib._Hash, metadata: Mapping[str, object]) -> None:
+    for key in sorted(metadata):
+        value = metadata[key]
+        if isinstance(value, np.ndarray):
+            total.update(f"{key}\0{value.dtype.str}\0{value.shape}\0".encode() + value.tobytes())
+        else:
+            total.update(f"{key}\0{value!r}\0".encode())
+
+
+def _remembered(stamp: str, mtime_ns: int, compute: Callable[[], str]) -> str:
+    """Return a sha256 (hex) from the cache, or compute and store it."""
+    name = hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()
+    file = cache_folder() / "digest" / name
+    with suppress(OSError, ValueError):
+        text = file.read_text(encoding="ascii").strip()
+        if len(text) == 64 and int(text, 16) >= 0:
+            return text
+    text = compute()
+    if time.time_ns() - mtime_ns > SETTLED_NS:
+        with suppress(OSError):
+            _replace(file, text)
+    return text
 
 
 def _replace(path: Path, text: str) -> None:

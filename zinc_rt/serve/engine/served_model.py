@@ -52,7 +52,7 @@ class ServedModel:
     settings: ModelSettings
     opener: EngineOpener
     core: EngineCore
-    file: ModelFile
+    files: tuple[ModelFile, ...]  # the parts of a split model
     wake: Callable[[], None]  # the engine's thread: there is a message
     used_seconds: float = 0.0
     virtual_seconds: float = 0.0
@@ -112,9 +112,9 @@ class ServedModel:
 
     @property
     def fingerprint(self) -> str:
-        """Return OpenAI's system_fingerprint, a digest of the file, the ordering and the kernels."""
+        """Return OpenAI's system_fingerprint, a digest of the files, the ordering and the kernels."""
         backend = self.core.engine.backend
-        text = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
+        text = " ".join([*(file.digest for file in self.files), backend.ordering, backend.kernels.target])
         return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def findings(self) -> str:
@@ -242,7 +242,7 @@ def open_model(
     """Open a model. Raises ZincErrors with advice for unreadable or unsupported files, unusable tiers and a
     context that does not fit."""
     opener = engine_opener(settings.path, options_of(settings, config.device))
-    file = ModelFile.of(Path(opener.gguf.path))
+    files = tuple(ModelFile.of(part.path) for part in opener.gguf.parts)
     engine = opener()
     try:
         core = EngineCore(
@@ -258,7 +258,7 @@ def open_model(
     except BaseException:
         engine.close()
         raise
-    return ServedModel(settings, opener, core, file, wake)
+    return ServedModel(settings, opener, core, files, wake)
 
 
 def session_number(name: str) -> int:

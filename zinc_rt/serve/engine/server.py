@@ -294,7 +294,7 @@ class InferenceServer:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
         for model in self.models.values():
-            if not model.lost and (changed := model.file.changed()):
+            if not model.lost and (changed := next(filter(None, (file.changed() for file in model.files)), "")):
                 self._end(model, changed, "model_changed")
                 self._close_model(model)
 
