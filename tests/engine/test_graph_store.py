@@ -412,12 +412,12 @@ def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
             keys.append(key(limits=replace(limits, **{name: 3})))  # type: ignore[arg-type]
         keys += [key(limits=replace(limits, pages=(9,))), key(limits=replace(limits, page_tokens=32))]
         keys += [key(delta_form="inplace"), key(overrides=Overrides(decode_topk=1))]
-        for changed_part in (
+        for other_part in (
             replace(part, mtime_ns=1),
             replace(part, size_bytes=1),
             replace(part, tensors=swapped),
         ):
-            keys.append(key(replace(gguf, parts=(changed_part,))))
+            keys.append(key(replace(gguf, parts=(other_part,))))
         keys.append(key(replace(gguf, metadata={**gguf.metadata, "x": 1})))
         for changed in (
             replace(kernels, fuses=False),
