@@ -12,6 +12,7 @@ DEFAULT_WORDS = {  # what stands for a value that is none
     "gemma4_attn_scale": "the architecture's own",
     "cpu_affinity": "wherever the system puts them",
     "cc": "the ziglang package's",
+    "models": "the user's data folder, zinc-rt/models",
 }
 
 

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from gguf import GGMLQuantizationType
-from gguf_bytes import text
+from model.gguf_bytes import text
 
 from zinc_rt.model.gguf import Tensor, read_gguf
 from zinc_rt.model.gguf_parts import part_name

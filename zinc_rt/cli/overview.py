@@ -43,7 +43,11 @@ GROUPS = (
         "write, inspect and run GPU code",
         ("asm", "isa", "launch", "debug", "sanitize", "kernel-test", "pm4"),
     ),
-    Group("model", "run and serve a model", ("run", "serve", "inspect", "tokenize", "logits", "usage")),
+    Group(
+        "model",
+        "run and serve a model",
+        ("pull", "models", "run", "serve", "inspect", "tokenize", "logits", "usage"),
+    ),
     Group(
         "trust",
         "check values and speed",

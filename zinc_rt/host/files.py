@@ -25,6 +25,13 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path("~").expanduser() / ".local" / "state") / "zinc-rt"
 
 
+def models_folder() -> Path:
+    """Return the folder for downloaded models, if no setting names another. It may not exist."""
+    return (
+        Path(os.environ.get("XDG_DATA_HOME") or Path("~").expanduser() / ".local" / "share") / "zinc-rt" / "models"
+    )
+
+
 def lock_folder() -> Path:
     """Return the folder for locks shared by all users of the machine. It exists."""
     run = Path("/run/lock")

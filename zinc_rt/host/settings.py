@@ -30,6 +30,8 @@ class Settings:
     batched_prefill: str = "on"
     graph_cache: str = "on"
     experts: Experts = "auto"
+    hub: str = "https://huggingface.co"
+    models: str = ""  # "": models_folder()
 
     def clamps(self) -> list[str]:
         """The active shortcuts as text, printed with every result that they affect."""
@@ -61,6 +63,12 @@ def _cpus(text: str) -> tuple[int, ...]:
     if not cpus or len(set(cpus)) < len(cpus):
         raise ValueError
     return tuple(cpus)
+
+
+def _address(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError
+    return text.rstrip("/")
 
 
 def _choice_parser(**values: str) -> Callable[[str], str]:
@@ -141,6 +149,8 @@ KNOBS = (
         "auto, vram or gtt",
         "experts in VRAM, in host memory that the GPU reads over PCIe, or there as far as VRAM is full (T1, T2)",
     ),
+    Knob("ZINC_RT_HUB", "hub", _address, "an http or https address", "the hub, or its mirror, of `zinc-rt pull`"),
+    Knob("ZINC_RT_MODELS", "models", str, "a folder", "where `pull` puts models and `models` looks"),
 )
 
 # Settings of the original design that do not exist here: ignoring them silently would be misleading.
