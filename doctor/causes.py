@@ -31,6 +31,9 @@ _HANG = (
     "log.gpu-memory",
     "log.task-blocked",
     "log.display",
+    "log.page-tables",
+    "log.queue-evicted",
+    "log.smu-refused",
     "power.sensors-silent",
 )
 # Accesses that are under way when a ring or the GPU is reset have no mapping any more.
@@ -45,6 +48,8 @@ SPEED = (
     "host.huge-pages",
     "host.vram-full",
     "log.display",
+    "log.smu-refused",
+    "log.queue-evicted",
 )
 _ALL_LOG = ("log.*", "kfd.*")
 
@@ -160,9 +165,15 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "log.ring-timeout": (*_HANG, *_AFTER_A_HANG),
     "log.ring-recovered": ("log.display",),
     "log.interrupts": _HANG,
-    "log.gpu-memory": ("log.queue-create",),
+    "log.gpu-memory": ("log.queue-create", "log.page-tables", "log.user-memory", "log.restore-failed"),
     "log.queue-create": (),
-    "log.oops": ("log.reset-failed", "log.reset", "kfd.*"),
+    "log.queue-evicted": (),
+    "log.user-memory": ("log.page-tables", "log.restore-failed", "log.queue-evicted"),
+    "log.page-tables": ("log.page-fault", "log.queue-evicted"),
+    "log.smu-refused": (),
+    "log.sriov": (*_START_FAILED, *_ALL_LOG),
+    "log.xgmi": (*_START_FAILED, "log.init-failed", "log.psp", "log.smu-refused"),
+    "log.oops": ("log.reset-failed", "log.reset", "log.queue-evicted", "kfd.*"),
     "log.reset": (
         *_AFTER_A_HANG,
         "log.reset-failed",
@@ -176,6 +187,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "log.page-fault",
         "log.preemption",
         "log.oops",
+        "log.page-tables",
+        "log.queue-evicted",
+        "log.smu-refused",
         "pci.lost",
     ),
     "log.resume-failed": (
@@ -187,6 +201,8 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "log.oops",
         "power.sensors-silent",
         "log.page-fault",
+        "log.page-tables",
+        "log.smu-refused",
     ),
     "log.reset-failed": (
         "log.resume-failed",
@@ -198,6 +214,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
         "log.oops",
         "power.sensors-silent",
         "log.reset",
+        "log.page-tables",
+        "log.queue-evicted",
+        "log.smu-refused",
     ),
     "log.init-failed": (
         "gpu.no-driver",

@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from zinc_rt.doctor.messages.table import DRIVER_ERROR, HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
+from zinc_rt.doctor.messages.families import FAMILIES
+from zinc_rt.doctor.messages.message import KnownMessage
+from zinc_rt.doctor.messages.table import DRIVER_ERROR, HARMLESS, NEEDS_GPU, OF_VFIO, TABLE, WORTH_A_LOOK
 
 NEWEST_FIRST = 2  # steps back in time, from which on a log may be printed newest line first
 LINES = 100_000  # of a log; of a longer one the middle is cut
@@ -45,12 +47,14 @@ _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
 _CRASH = re.compile(
     r"\bBUG: |^IP: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|"
-    r"INFO: task .* blocked for|detected stall"
+    r"INFO: task .* blocked for|detected stall|Kernel panic - not syncing|^Panic Report|^RIP: "
 )
 _TRACE_LINES = 80  # of a crash: registers, stack and modules
 _OURS_IN_TRACE = re.compile(  # a function of the driver, or the driver while it is being loaded
-    r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|amdttm|amd_sched|amdkcl|gpu_sched)\]|\bamdgpu\(\+\)"
+    r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|amdttm|amd_sched|amdkcl|gpu_sched)(?: [0-9a-f]+)?\]|"
+    r"\bamdgpu\(\+\)"
 )
+_WARNING_LINES = 15  # a warning prints its registers as a crash does
 _BEFORE_CRASH = 15  # lines in which an error of the driver leads to a crash elsewhere
 
 
@@ -111,10 +115,12 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     for index, line in enumerate(lines):
         if index in consumed or not WORTH_A_LOOK.search(line):
             continue
-        event = _event(line, index)
-        if event is None:
-            if DRIVER_ERROR.search(line) and not _is_harmless(line):
+        event = _event(line, index, TABLE)
+        if event is None and DRIVER_ERROR.search(line) and not _is_harmless(line):
+            event = _event(line, index, FAMILIES)
+            if event is None:
                 unrecognised.append(LogEvent("unrecognised", index, line, _address(line)))
+        if event is None:
             continue
         if event.name in ("oops", "task-blocked"):
             if _is_ours(lines, index, path):
@@ -237,12 +243,13 @@ def _records(
     return frozenset(consumed)
 
 
-def _event(line: str, index: int) -> LogEvent | None:
+def _event(line: str, index: int, table: Sequence[KnownMessage]) -> LogEvent | None:
     if _is_harmless(line):
         return None
-    for row in TABLE:
+    of_vfio = line.startswith("vfio-pci ")
+    for row in table:
         match = row.pattern.search(line)
-        if not match:
+        if not match or (of_vfio and row.event not in OF_VFIO):
             continue
         named = {name: value or "" for name, value in match.groupdict().items()}
         process = f"{named['name']} (pid {named['pid']})" if named.get("name") else ""
@@ -262,11 +269,16 @@ def _address(line: str) -> str:
 
 def _is_ours(lines: Sequence[str], index: int, path: _Path) -> bool:
     """Return whether a crash is amdgpu's: by its line, its stack, or an error of the driver just before it."""
-    if path.concerns_gpu(lines[index]):
+    if not lines[index].startswith("RIP: ") and path.concerns_gpu(lines[index]):
         return True
     if not _CRASH.search(lines[index]):
         return False
-    for line in lines[index : index + _TRACE_LINES]:
+    if lines[index].startswith("RIP: ") and any(
+        "WARNING: " in line for line in lines[max(0, index - _WARNING_LINES) : index]
+    ):
+        return False
+    start = max(0, index - _TRACE_LINES) if "panic" in lines[index] else index  # printed after its trace
+    for line in lines[start : index + _TRACE_LINES]:
         if "end trace" in line:
             break
         if _OURS_IN_TRACE.search(line):

@@ -83,6 +83,9 @@ def version(text: str | None) -> Version | None:
     return tuple(int(part) for part in matched[1].split(".")) if matched else None
 
 
+_DXG = re.compile(r"\bmisc dxg: |registering driver dxgkrnl")  # the GPU driver that only WSL has
+
+
 def _linux_kernel(capture: MachineCapture) -> LinuxKernel:
     text = capture.line("proc/version") or ""
     matched = re.search(r"Linux version (\S+)", text)
@@ -99,7 +102,8 @@ def _linux_kernel(capture: MachineCapture) -> LinuxKernel:
         config = capture.text("proc/config") or capture.text("proc/config.txt")
     options = dict(re.findall(r"^(CONFIG_\w+)=(\S+)", config, re.M)) if config else None
     words = tuple(word.strip('"') for word in line.split()) if line is not None else None
-    return LinuxKernel(release, version(release), text, words, options, "microsoft" in (release or "").lower())
+    wsl = "microsoft" in (release or "").lower() or bool(_DXG.search(capture.text("kernel.log") or ""))
+    return LinuxKernel(release, version(release), text, words, options, wsl)
 
 
 def _module(

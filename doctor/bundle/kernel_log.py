@@ -19,7 +19,7 @@ _SUBSYSTEMS = re.compile(
     r"BERT|GHES|ERST|HEST|AER|EDAC|RAS|mce|MCE|x86/mce|"
     r"AMD-Vi|DMAR|DMAR-IR|iommu|arm-smmu|swiotlb|PM|ACPI: PM|thermal|k10temp|amd_pstate|cpufreq|microcode|"
     r"vga_switcheroo|vgaarb|efifb|fb\d+|fbcon|simple-framebuffer|Console: switching|vfio|vfio-pci|"
-    r"snd_hda_intel 0000)\b.{0,40}?[ :]",
+    r"misc dxg|hv_vmbus: registering driver dxgkrnl|snd_hda_intel 0000)\b.{0,40}?[ :]",
 )
 # Other messages about the GPU or its driver, wherever these words stand.
 _GPU = re.compile(r"amdgpu|amdkfd|\bkfd\b|\[drm\b|\bdrm:|\[TTM\]|\bttm\b|\bradeon\b", re.IGNORECASE)

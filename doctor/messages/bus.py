@@ -42,13 +42,18 @@ BUS = (
         r"amdgpu.*PCI (?:device|card) (?:lost|gone)",
         r"not ready \d+ms after (?:FLR|bus reset|link activation)[^;]*; giving up",
         r"Device recovery .*failed",
+        r"pciehp: Slot.*Power fault",
+        # an endpoint that does not answer the IOMMU's invalidation has left the bus
+        r"AMD-Vi: Event logged \[IOTLB_INV_TIMEOUT",
     ),
     *rows(
         "aer-fatal",
         "drivers/pci/pcie/aer.c",
         r"PCIe Bus Error: severity=Uncorrect\w+ \((?:Fatal|Non-Fatal)\)",
         r"AER: .*(?:Uncorrect\w+|Multiple Uncorrect\w+).*(?:Fatal|Non-Fatal)",
-        r"amdgpu.*PCI error: detected callback",
+        # the announcement "PCI error: detected callback" names no state; the line after it does
+        r"amdgpu.*pci_channel_io_frozen",
+        r"DPC: (?:containment event|unmasked uncorrectable error|RP PIO error|ERR_\w*FATAL)",
         r"PCIe error recovery failed",
         r"BERT.*[Ff]atal.*PCIe",
         r"aer_uncor_status: 0x(?!0+\b)[0-9a-f]+",
@@ -66,7 +71,7 @@ BUS = (
         "iommu-fault",
         "drivers/iommu",
         r"AMD-Vi: Event logged \[(?:IO_PAGE_FAULT|ILLEGAL_DEV_TABLE_ENTRY|DEV_TAB_HARDWARE_ERROR|"
-        r"PAGE_TAB_HARDWARE_ERROR)",
+        r"PAGE_TAB_HARDWARE_ERROR|COMMAND_HARDWARE_ERROR)",
         r"DMAR: \[(?:DMA|INTR)[ -]",
         r"arm-smmu.*(?:event|fault)",
         r"AMD-Vi: Completion-Wait loop timed out",

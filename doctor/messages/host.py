@@ -9,6 +9,7 @@ HOST = (
         "cwsr-size",
         "amdkfd/kfd_queue.c",
         r"queue cwsr size \S+ not (?:sufficient for|equal to) node",
+        r"Incorrect CWSR mapping size",
         r"queue ctl stack size \S+ not equal to node",
         r"expected size \S+ not equal to mapping addr \S+ size",
     ),
@@ -54,7 +55,11 @@ HOST = (
         r"Error (?:adding (?:KFD|doorbell)|resuming kfd)",
         r"Error adding device to topology",
         r"kgd2kfd_(?:probe|device_init) failed",
-        r"Could not allocate \d+ bytes",
+        r"Could not allocate \d+ (?:bytes|gws)",
+        r"KFD is disabled due to module initialization failure",
+        r"Won't add GPU to topology",
+        r"KFD num nodes cannot be 0",
+        r"HWS is not enabled",
     ),
     *rows(
         "queue-create",
@@ -62,6 +67,11 @@ HOST = (
         r"DQM create queue type \d+ failed",
         r"No more SDMA queue",
         r"Cannot allocate .*queue",
+        r"no more vmid to allocate",
+        r"No more XGMI SDMA queue",
+        r"Can't create new (?:usermode|kernel) queue because",
+        r"Failed to create new queue err",
+        r"No doorbell available",
     ),
     *rows(
         "gpu-memory",
@@ -70,7 +80,8 @@ HOST = (
         r"amdgpu.*Failed to allocate (?:VRAM|GTT|bo)",
         r"\[TTM\].*(?:[Ff]ailed|[Nn]o space|[Oo]ut of)",
         r"Not enough memory for command submission",
-        r"init_user_pages: Failed to get user pages",
+        r"Failed to get user pages: -12\b",
+        r"No enough system memory",
         r"amdgpu_(?:vm|bo)_\w+ failed.*-12",
         r"amdgpu.*No GTT space",
         r"amdgpu.*(?:\bpin failed|Failed to pin framebuffer)",
@@ -81,6 +92,8 @@ HOST = (
         r"failed to (?:allocate|pin) (?:kernel )?bo",
         r"kernel bo pin failed",
     ),
+    # hmm_range_fault: -1 (EPERM) for a mapping that is read-only, -14 (EFAULT) for one that is gone
+    *rows("user-memory", "amdgpu/amdgpu_hmm.c", r"Failed to get user pages: -(?!12\b)\d+"),
     *rows(
         "host-memory",
         "mm/oom_kill.c",
@@ -93,7 +106,10 @@ HOST = (
         "lib/bug.c",
         r"watchdog: BUG: soft lockup",
         r"(?:\bBUG: |\bOops: |general protection fault|kernel BUG at|Unable to handle kernel \w+ ).*",
-        r"^IP: \[?.*\+0x[0-9a-f]+/0x[0-9a-f]+ \[amdgpu\]",  # where the first line of the crash was cut off
+        r"Kernel panic - not syncing",
+        r"^Panic Report$",  # drm_panic
+        # where the first line of the crash was cut off
+        r"^R?IP: .*\+0x[0-9a-f]+/0x[0-9a-f]+ \[amdgpu(?: [0-9a-f]+)?\]",
     ),
     *rows("task-blocked", "kernel/hung_task.c", r"INFO: task .* blocked for more than", r"rcu: .*detected stall"),
     *rows("no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"),

@@ -26,6 +26,13 @@ RUNNING = (
         r"amdgpu.*(?:Uncorrected|uncorrectable|double[- ]bit).*(?:ECC|error)",
         r"ERREVENT_ATHUB_INTERRUPT",
         r"CP ECC ERROR IRQ",
+        r"CP EDC/ECC error",
+        r"(?:GCEA|MMHUB EA) err detected",
+        r"Mem Ecc Status: 0x(?!0+\b)",
+        r"RLC \S+ FED IRQ",
+        r"RAS records:\d+ exceed threshold",
+        r"This GPU is in BAD status",
+        r"Send SIGBUS to process",
         r"RAS Intr triggered, device disabled",
         r"GPU.*needs? (?:to be )?RMA\b",
         r"sq_intr: error, .*\btype [03]\b",  # SQ_INTERRUPT_ERROR_TYPE: EDC_FUE and EDC_FED
@@ -35,6 +42,7 @@ RUNNING = (
         "amdgpu/amdgpu_ras.c",
         r"[1-9]\d* (?:new )?correctable hardware errors?",
         r"amdgpu.*[1-9]\d* bad pages?",
+        r"RAS records:\d+ exceeds 90% of threshold",
     ),
     *rows(
         "page-fault",
@@ -45,6 +53,9 @@ RUNNING = (
         r"VM_CONTEXT1_PROTECTION_FAULT",
         r"GPU fault detected",
         r"Can't handle page fault",
+        r"\bin page starting at address 0x",
+        r"VM fault \(0x",
+        r"Sending SIGSEGV to process",
         r"sq_intr: error, .*\btype 2\b",  # MEMVIOL
     ),
     *rows(
@@ -64,6 +75,10 @@ RUNNING = (
         r"Illegal (?:opcode|instruction|register access) in command stream",
         r"Illegal (?:opcode|instruction|register access)",
         r"Bad opcode in command stream",
+        r"(?:invalid|illegal) (?:UVD|VCE|VCN) (?:command|message)",
+        r"IB va_start(?:\+ib_bytes)? is invalid",
+        r"SQ invalid encoding type",
+        r"VCN message (?:header|buffer)|(?:UVD|VCN) messages? must be",
         r"sq_intr: error, .*\btype 1\b",  # ILLEGAL_INST
     ),
     *rows(
@@ -92,6 +107,8 @@ RUNNING = (
         r"failed to (?:write|read) reg",
         r"failed to map (?:compute|gfx) queue",
         r"failed to remove hardware queue\b",
+        r"failed to reset (?:legacy|hardware) queue",
+        r"reset via MES failed",
     ),
     *rows(
         "queue-preemption",
@@ -103,6 +120,12 @@ RUNNING = (
         r"wait(?:ing)? for kiq fence",
         r"KIQ failed",
         r"HIQ MQD's queue_doorbell_id",
+        r"queue preemption time ?out",
+        r"CP HQD .*time ?out",
+        r"wait on (?:gfx )?hqd deactiv",
+        r"Queues reset on process",
+        r"queue id 0x\w+ at pasid 0x\w+ is reset",
+        r"(?:failed to execute|runlist) runlist|Evicting process queues failed|Removing bad queue failed",
         r"The CPFW hasn't support preemption",
         r"Failed to (?:evict|remove) (?:queue|process)",
         r"Suspending all queues failed",
@@ -118,6 +141,12 @@ RUNNING = (
         r"Failed to resume KFD(?! for)",
         r"Failed to restore (?:process )?(?:queues?|BOs|process)\b",
         r"Fail(?:ed)? to restore (?:all the|user ?mode) queues",
+    ),
+    *rows(
+        "queue-evicted",
+        "amdkfd/kfd_svm.c",
+        r"Freeing queue vital buffer .*queue evicted",
+        r"Trying to push to a killed entity",
     ),
     *rows(
         "ring-recovered",
@@ -136,6 +165,10 @@ RUNNING = (
         r"GPU hang (?:detected|on)",
         r"Timeout waiting for (?:fence|gfx|VM flush|sem acquire)",
         r"TLB flush failed",
+        r"Error flushing GPU TLB",
+        r"Wait for G?MC idle timed ?out",
+        r"failed to wait for GRBM(?:\(EA\))? idle",
+        r"LSDMA PIO failed",
         r"amdgpu_job_timedout",
         r"fail(?:ed)? to remap (?:kcq|queue)",
     ),
@@ -156,7 +189,7 @@ RUNNING = (
         r"fence wait failed",
         r"failed to unhalt cp",
         r"K[CG]Q enable failed",
-        r"(?:VCN|UVD|VCE)(?:\[\d+\])?(?: decode| encode)?(?: is)? not responding, giving up",
+        r"(?:VCN|UVD|VCE)(?:\[\d+\]|\(\d+\))?(?: decode| encode)?(?: is)? not responding, (?:giving|trying)",
     ),
     *rows(
         "reset-failed",
@@ -187,6 +220,14 @@ RUNNING = (
         r"amdgpu.*PM: failed to (?:resume|restore|thaw)\b[\w ]*: (?:async: )?error",
         r"reinit gpus failure",
     ),
+    *rows(
+        "sriov",
+        "amdgpu/mxgpu_ai.c",
+        r"Doesn't get (?:msg|TRN_MSG_ACK|ack|READY_TO_ACCESS_GPU)\b.*from pf",
+        r"VF exclusive mode timeout",
+        r"failed to init MMSCH|MMSCH init status is incorrect",
+    ),
+    *rows("xgmi", "amdgpu/amdgpu_xgmi.c", r"XGMI: (?!Failed to initialize XGMI session).*(?:fail|can not match)"),
     *rows(
         "suspend-refused",
         "amdgpu/amdgpu_device.c",

@@ -56,8 +56,24 @@ HARMLESS = (
     *rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"RAS: optional ras ta", r"RAP: optional", r"SECUREDISPLAY: "),
+    # steps that nothing depends on: sysfs, debugfs, the EEPROM with the name of the board
+    *rows(
+        "harmless",
+        "amdgpu/amdgpu_device.c",
+        r"(?:create|creating|registering|register|update) (?:\w+ )*(?:device file|sysfs|debugfs|procfs)",
+        r"(?:IPMI|Product Info Area)",
+        r"Failed to initialize \w+ ras block",
+        r"lockup timeout disabled|Invalid callback to (?:read|write)",
+        r"Secure display: |securedisplay",
+        r"is busy, skip halt (?:cp|rlc)",
+        r"PCI error: detected callback",
+        r"clock recovery|channel eq failed|displayport link status",
+    ),
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"\b0 (?:new )?(?:un)?correctable hardware errors?"),
 )
+
+# Events that a line of vfio-pci may name: it reports its own resets of a card that belongs to a virtual machine.
+OF_VFIO = frozenset({row.event for row in BUS} | {"no-response-from-card"})
 
 TABLE: tuple[KnownMessage, ...] = (*MODULE, *FIRMWARE, *BUS, *START, *RUNNING, *HOST, *START_ENDED)
 
@@ -87,6 +103,7 @@ DRIVER_ERROR = re.compile(
     r"(?:\.\w+)* \[amdgpu\]\] \*ERROR\*"
     r"|^(?:amdgpu|kfd) (?:[0-9a-f]{4,}:\S+|kfd): (?!.*\[drm\])(?:amdgpu: )?.*\b(?:fail(?:ed|ure)?|error|"
     r"timed? ?out|hung|hang|invalid|unable|not respond\w*)\b"
+    r"|^WARNING: .*drivers/gpu/drm/(?:amd|scheduler|ttm)/"
     r"|^amdgpu: (?!.*version)(?=.*\b(?:fail(?:ed|ure)?|timed? ?out|hung|hang|unable|not respond\w*)\b)",
     re.IGNORECASE,
 )
@@ -97,6 +114,7 @@ WORTH_A_LOOK = re.compile(
     r"power state|module|Lockdown|oom|[Oo]ut of memory"
     r"|avc: +denied|apparmor=\"DENIED|reset reason|mce: |Machine Check|[Cc]ritical temperature|Core temperature"
     r"|powerplay|failed to send|PT BOs|detected stall|parser -125"
+    r"|[Pp]anic|DPC: |page starting at"
     r"|sched_policy|max_num_of_queues|cwsr size|mapping addr"
     r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"
     r"blocked for more|vfio|Surprise|giving up",

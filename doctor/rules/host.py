@@ -16,7 +16,9 @@ FULL = 0.9  # of VRAM
 
 def _wsl(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.linux.wsl:
-        yield Seen(evidence=(f"proc/version: {machine.linux.release}",))
+        dxg = machine.log.search(r"\bdxg") if machine.log else None
+        logged = (f"kernel.log: {dxg.string}",) if dxg else ()
+        yield Seen(evidence=(f"proc/version: {machine.linux.release}", *logged))
 
 
 def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:

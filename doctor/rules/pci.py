@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor import lspci
+from zinc_rt.doctor.logs import LogEvent
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine, Link
 from zinc_rt.doctor.rule import (
     BOTH,
@@ -153,11 +154,11 @@ def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     )
 
 
-def _unassigned(machine: InspectedMachine) -> Iterator[Seen]:
-    """BARs that the kernel found no room for, and did not find any later."""
+def _lost_and_kept(machine: InspectedMachine) -> tuple[list[LogEvent], list[LogEvent]]:
+    """Return the refused BARs without an address, and those that have one nevertheless: only a resize failed."""
     if machine.log is None:
-        return
-    lost = []
+        return [], []
+    lost, kept = [], []
     for event in machine.log.named("bar-unassigned"):
         bar = re.search(r"BAR (\d)", event.text)
         later = (
@@ -165,6 +166,23 @@ def _unassigned(machine: InspectedMachine) -> Iterator[Seen]:
         )
         if not later or not any(re.search(later, line) for line in machine.log.lines[event.at + 1 :]):
             lost.append(event)
+        else:
+            kept.append(event)
+    return lost, kept
+
+
+def _resize_failed(machine: InspectedMachine) -> Iterator[Seen]:
+    yield from rule_for_events("bar-resize")(machine)
+    _, kept = _lost_and_kept(machine)
+    if kept and machine.log and not machine.log.named("bar-resize"):
+        yield from_events(machine, kept, kept[0].address)
+
+
+def _unassigned(machine: InspectedMachine) -> Iterator[Seen]:
+    """BARs that the kernel found no room for, and did not find any later."""
+    if machine.log is None:
+        return
+    lost, _ = _lost_and_kept(machine)
     started = {gpu.address for gpu in machine.gpus if gpu.started and not machine.log.named("init-failed")}
     lost = [event for event in lost if event.address not in started]
     if lost:
@@ -320,7 +338,7 @@ RULES = (
         "the CPU can access only part of VRAM",
         "BIOS: enable Above 4G Decoding and Resizable BAR",
         BOTH,
-        rule_for_events("bar-resize"),
+        _resize_failed,
     ),
     DoctorRule(
         "pci.acs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.doctor.logs import parse, without_prefix
+from zinc_rt.doctor.messages.families import FAMILIES
 from zinc_rt.doctor.messages.table import HARMLESS, TABLE
 
 GPU = "0000:03:00.0"
@@ -128,4 +129,34 @@ def test_huge_log_loses_only_its_middle() -> None:
 
 
 def test_every_row_cites_the_source_of_its_message() -> None:
-    assert not [row for row in (*HARMLESS, *TABLE) if "/" not in row.source]
+    assert not [row for row in (*HARMLESS, *TABLE, *FAMILIES) if "/" not in row.source]
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        ("[drm:psp_v99_0_new_step [amdgpu]] *ERROR* a step failed", "psp"),
+        ("amdgpu 0000:03:00.0: amdgpu: Failed to set soft max gfxclk !", "smu"),
+        ("amdgpu 0000:03:00.0: amdgpu: [SetUclk] Set hard min uclk failed!", "smu-refused"),
+        ("amdgpu: Failed to update page directories", "page-tables"),
+        ("[drm:gfx_v99_0_x [amdgpu]] *ERROR* (-12) failed to create mec fw bo", "gpu-memory"),
+        ("[drm:vcn_v9_0_start [amdgpu]] *ERROR* VCN[0] is not responding, trying to reset VCPU!!!", "ring-test"),
+        ("[drm:xgpu_nv_mailbox_x [amdgpu]] *ERROR* no reply, error=-62", "sriov"),
+    ],
+)
+def test_error_without_a_row_belongs_to_its_family(line: str, event: str) -> None:
+    assert [event.name for event in parse(line).events] == [event]
+
+
+def test_warning_of_the_driver_is_not_a_crash() -> None:
+    trace = "RIP: 0010:amdgpu_irq_put+0x46/0x70 [amdgpu 1c8ee10b17eefcbc]\n amdgpu_fence_x+0xd8/0x100 [amdgpu]\n"
+    warning = "WARNING: CPU: 2 PID: 173 at drivers/gpu/drm/amd/amdgpu/amdgpu_irq.c:600 amdgpu_irq_put+0x9f/0xb0\n"
+    assert [event.name for event in parse(trace).events] == ["oops"]
+    log = parse(warning + trace)
+    assert not log.events and log.unrecognised
+
+
+def test_panic_after_a_trace_of_the_driver_is_a_crash_of_it() -> None:
+    panic = "Kernel panic - not syncing: Fatal exception\n"
+    assert not parse(panic).events
+    assert [event.name for event in parse(" amdgpu_bo_move+0x1/0x2 [amdgpu]\n" + panic).events] == ["oops"]
