@@ -77,7 +77,9 @@ def _engine(
         return NoShaderEngine()
     from zinc_rt.sim.shader.run.crash import CrashRecord  # late: brings a compiler along
     from zinc_rt.sim.shader.run.engine import GfxEngine
+    from zinc_rt.sim.shader.run.warm_up import warm_up_in_background
 
+    warm_up_in_background(chip.isa)
     return GfxEngine(
         chip.isa,
         level=model.options.sanitizer,

@@ -15,11 +15,12 @@ from zinc_rt.isa import target_of
 from zinc_rt.isa.target import default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.sim.interfaces import AccessKind, Fault
-from zinc_rt.sim.shader.emit.helpers import SharedHelpers
+from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
-from zinc_rt.sim.shader.run import background, helpers
+from zinc_rt.sim.shader.run import background, forms, helpers
 from zinc_rt.sim.shader.run.compile_workers import prepare
+from zinc_rt.sim.shader.run.forms import FormLibrary
 from zinc_rt.sim.shader.run.kernels import (
     HOT_SECONDS,
     CompiledKernel,
@@ -28,7 +29,7 @@ from zinc_rt.sim.shader.run.kernels import (
     variant_for,
 )
 from zinc_rt.sim.shader.translate.fetched_code import fetched
-from zinc_rt.sim.shader.translate.translation import translate
+from zinc_rt.sim.shader.translate.translation import translated_to_program
 
 STORE = KernelVariant(STORE_IDS, default_target(), True, Checks("fast"), 8, 2)
 
@@ -111,7 +112,13 @@ def test_quick_kernels_share_helpers_and_rewrite_missing_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a library whose file is spoiled, and of one that is not on disk any more."""
-    monkeypatch.setattr(helpers, "_loaded", {})
+
+    def forget() -> None:
+        monkeypatch.setattr(helpers, "_loaded", {})
+        monkeypatch.setattr(forms, "_kinds", {})
+        monkeypatch.setattr(forms, "_libraries", {})
+
+    forget()
     cache = ObjectCache(tmp_path)
     CompiledKernels(cache, quick=True).of(STORE)
     files = set(tmp_path.iterdir())
@@ -119,27 +126,38 @@ def test_quick_kernels_share_helpers_and_rewrite_missing_ones(
     assert len(set(tmp_path.iterdir()) - files) == 1, "its helpers were there"
     kernel = cache.path(cache_key(STORE, quick=True))
     for broken in (lambda item: item.write_bytes(item.read_bytes()[:-7]), lambda item: item.unlink()):
-        for file in files - {kernel}:
-            broken(file)
-        helpers._loaded.clear()
-        kernels = CompiledKernels(cache, quick=True)
-        assert kernels.of(STORE).address and kernels.compiled == 1
+        for item in files - {kernel}:
+            broken(item)
+        forget()
+        again = CompiledKernels(cache, quick=True)
+        assert again.of(STORE).address and again.compiled == 1
         assert set(tmp_path.iterdir()) >= files
-        helpers._loaded.clear()
+        forget()
         last = CompiledKernels(cache, quick=True)
         assert last.of(STORE).address and last.compiled == 0
 
 
+class Nothing(ObjectCache):
+    """A cache without entries."""
+
+    def load(self, key: str) -> bytes | None:
+        return None
+
+
 @pytest.mark.rest
-def test_helper_name_identifies_its_contents(slow_counts: Counts) -> None:
+def test_helper_name_identifies_its_contents(slow_counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the wave's size and the checks: in every kernel that calls it the text is the same."""
     for level in ("fast", "full"):
         seen: dict[str, str] = {}
         for name in names()[:: slow_counts(24, 1)]:
             zrt = load(name)
             launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs)
-            written = SharedHelpers(lambda name: False)
-            translate(variant_for(launch, default_target(), zrt.code, Checks(level)), written)
+            variant = variant_for(launch, default_target(), zrt.code, Checks(level))
+            library = FormLibrary(Nothing(), variant)
+            written = library._shared = SharedHelpers(lambda name: False)
+            library._module = KernelModule("forms", written)
+            monkeypatch.setattr(library, "_kind", forms._Kind())
+            translated_to_program(variant, library)
             for helper, (text, _) in written.texts.items():
                 assert seen.setdefault(helper, text) == text, (name, helper)
         assert len(seen) > 10

@@ -278,6 +278,7 @@ u32 defect_any          # 1: whatever they are; 0: if they equal
 u32 defect_value
 u32 defect_flip         # become (result ^ flip) | stuck
 u32 defect_stuck
+ptr records             # of a kernel that consists of records (emit/form.py)
 ptr profile             # u64 per block (Checks.profile)
 ptr trace               # TRACE records (Checks.trace)
 u32 trace_capacity

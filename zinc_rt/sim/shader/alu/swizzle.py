@@ -9,7 +9,6 @@ from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant, vector_of
 from zinc_rt.sim.shader.memory import access
-from zinc_rt.sim.shader.memory.loads_stores import offset
 
 MOVE = ir.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
 """(source, lane numbers, result, lanes): dwords; the lane numbers i32"""
@@ -44,7 +43,9 @@ def _swizzle(e: Emitter, i: Instruction) -> None:
     zero = constant(0, value.type)
     if not e.exec.full:
         value = e.b.select(e.exec.mask(), value, zero)
-    order = vector_of(lane for lane in source_lanes(offset(i), e.wave))
+    found = i.modifier("offset")
+    pattern = found.value if found is not None and isinstance(found.value, int) else 0
+    order = vector_of(lane for lane in source_lanes(pattern, e.wave))
     if e.checks.full and not e.exec.full:
         there = e.b.shuffle_vector(e.exec.mask(), constant(0, e.b.lanes(I1)), order)
         _report_inactive(e, there)
@@ -54,7 +55,7 @@ def _swizzle(e: Emitter, i: Instruction) -> None:
 def _numbers(e: Emitter, i: Instruction) -> ir.Value:
     """Return the source lane of each lane's byte index as <W x i32>."""
     index = e.regs.read_vgpr(i.operands[1].index)
-    index = e.b.add(index, offset(i))
+    index = e.b.add(index, e.b.splat(e.offset()))
     return e.b.and_(e.b.lshr(index, 2), e.wave - 1)
 
 

@@ -231,7 +231,7 @@ def _perturb_result(e: Emitter, name: str, value: Value, result: Value) -> Value
     if not e.checks.perturb:
         return result
     seed = b.trunc(b.xor(e.frame.field("perturb_seed"), b.lshr(e.frame.field("perturb_seed"), 32)), I32)
-    location = b.add(b.mul(seed, 0x9E3779B1), e.frame.pc * 0x85EBCA77 + 1)
+    location = b.add(b.mul(seed, 0x9E3779B1), b.add(b.mul(e.frame.position(), 0x85EBCA77), 1))
     words = b.lanes(I32)
     argument = bits_of(e, value)
     if type_bits(of) == 64:

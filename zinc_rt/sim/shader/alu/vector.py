@@ -133,12 +133,10 @@ def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, l
 def _plain_source(e: Emitter, instruction: Instruction, operand: Operand, place: int, letter: str) -> ir.Value:
     of = TYPES[letter]
     if operand.kind is Kind.LITERAL and type_bits(of) == 64:
-        literal = int(operand.value or 0)
+        literal = e.literal(operand, 64, signed=letter == "L")
         if letter in "dD":  # a literal is a double's upper half
-            literal <<= 32
-        elif letter == "L":
-            literal -= literal >> 31 << 32
-        bits = constant(literal, e.b.lanes(I64))
+            literal = e.b.shl(literal, 32)
+        bits = e.b.splat(literal)
         return bits if of is I64 else e.modified(e.b.bitcast(bits, e.b.lanes(of)), operand)
     if type_bits(of) == 16 and operand.half is None and selects_upper(instruction, place):
         if operand.kind is Kind.VGPR:

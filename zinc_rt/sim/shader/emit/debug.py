@@ -81,7 +81,7 @@ class DebugCalls:
             self._fill(e.b.at(e.frame.state, STATE, "sgpr_undefined"), 0xFF, 4 * (SCC + 1))
             for key in range(VGPR_LIMIT, VGPR_LIMIT + SCC):
                 if defined >> key & 1:
-                    e.b.store(constant(0), e.slots.undefined(key))
+                    e.slots.store_undefined(key, constant(0))
             self._define(0, masked=True)
 
     def before(self, touched: Touched | None, *, exec_full: bool) -> None:
@@ -100,13 +100,13 @@ class DebugCalls:
 
     def _define(self, key: int, *, masked: bool) -> None:
         """Mark a register as defined; `masked`: in the lanes of EXEC."""
-        e, location, of = self.e, self.e.slots.undefined(key), self.e.slots.type_of(key)
+        e, of = self.e, self.e.slots.type_of(key)
         if not masked:
-            e.b.store(constant(0, of), location)
+            e.slots.store_undefined(key, constant(0, of))
             return
         words = [e.slots.load(VGPR_LIMIT + EXEC_LO + index) for index in range(e.wave // 32)]
         lanes = e.b.bitcast(e.b.join(words), e.b.lanes(I1))
-        e.b.store(e.b.select(lanes, constant(0, of), e.b.load(location, typ=of)), location)
+        e.slots.store_undefined(key, e.b.select(lanes, constant(0, of), e.slots.load_undefined(key)))
 
     def _fill(self, place: ir.Value, byte: int, size_bytes: int) -> None:
         if size_bytes:

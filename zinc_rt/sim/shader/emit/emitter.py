@@ -11,14 +11,12 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.float_mode import FloatMode
-from zinc_rt.sim.shader.emit.frame import Frame
 from zinc_rt.sim.shader.emit.quads import QuadForms, Quads
 from zinc_rt.sim.shader.emit.registers import Registers
 from zinc_rt.sim.shader.emit.reports import Reports
-from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
-from zinc_rt.sim.shader.emit.state_slots import StateSlots
+from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched
 from zinc_rt.sim.shader.emit.undefined import ALL
-from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, I64, constant, inline_float, type_bits
+from zinc_rt.sim.shader.emit.values import DOUBLE, I1, I32, constant, inline_float, type_bits
 from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVariant, Status
 
 
@@ -49,18 +47,11 @@ class Emitter:
     flow: ControlFlow
     instruction: Instruction
     guesses: bool = False  # the present instruction is one of checks/compare_guesses.py
-    block_number: int = 0  # of the current block, in the order of Translation.blocks
 
-    def __init__(
-        self, module: ir.Module, name: str, variant: KernelVariant, unproven: UnprovenReads, forms: QuadForms
-    ) -> None:
+    def __init__(self, slots: RegisterSlots, variant: KernelVariant, forms: QuadForms) -> None:
         self.wave, self.checks = variant.wave, variant.checks
-        self.frame = Frame(module, name, variant.wave)
+        self.slots, self.frame = slots, slots.frame
         self.b = self.frame.b
-        debug = variant.checks.debug
-        self.slots = (
-            StateSlots(self.frame, unproven, variant.vgprs) if debug else RegisterSlots(self.frame, unproven)
-        )
         self.exec = ExecMask(self.slots)
         self.reports = Reports(self.frame, self.exec)
         self.quads = Quads(self.slots, forms)
@@ -114,8 +105,7 @@ class Emitter:
         if kind is Kind.FLOAT:
             return constant(inline_float(operand.index, min(bits, 64)), of)
         if kind is Kind.LITERAL:
-            value = int(operand.value or 0)
-            return constant(value - (value >> 31 << 32) if signed else value, of)
+            return self.literal(operand, bits, signed=signed)
         if kind is Kind.SPECIAL and operand.index > 127:
             return self.b.resize(self._special(operand), bits)
         first = operand.index + (TTMP0 if kind is Kind.TTMP else 0)
@@ -135,7 +125,7 @@ class Emitter:
         bits = type_bits(of)
         if operand.kind is not Kind.VGPR:
             if of is DOUBLE and operand.kind is Kind.LITERAL:
-                value = constant(int(operand.value or 0) << 32, I64)
+                value = self.b.shl(self.literal(operand, 64), 32)
             else:
                 value = self.scalar(operand, max(bits, 16), signed=signed)
             value = self._modified(value, operand, of)
@@ -148,6 +138,22 @@ class Emitter:
                 word = self.b.lshr(word, 16)
             return self._modified(self.b.trunc(word, self.b.lanes(ir.IntType(bits))), operand, of)
         return self._modified(self.b.join(words), operand, of)
+
+    def literal(self, operand: Operand, bits: int = 32, *, signed: bool = False) -> ir.Value:
+        """Return a literal operand as iN: zero-extended, or sign-extended if `signed`."""
+        of = ir.IntType(bits)
+        if operand.value is None:
+            value = self.frame.parameter("literal", operand.index)
+            return self.b.sext(value, of) if signed and bits > 32 else self.b.resize(value, bits)
+        value = int(operand.value)
+        return constant(value - (value >> 31 << 32) if signed else value, of)
+
+    def offset(self, name: str = "offset") -> ir.Value:
+        """Return a modifier of the instruction that is an offset, as an i32; 0 without it."""
+        found = self.instruction.modifier(name)
+        if found is not None and found.value is None:
+            return self.frame.parameter(name)
+        return constant(found.value if found is not None and isinstance(found.value, int) else 0)
 
     def mask(self, operand: Operand) -> ir.Value:
         """Return an SGPR (pair) or constant as <W x i1>."""

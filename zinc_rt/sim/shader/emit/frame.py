@@ -6,7 +6,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
 from zinc_rt.sim.shader.emit.values import FIELD_TYPES, I32, I64, POINTER, constant, type_bits
-from zinc_rt.sim.shader.layout import CONTEXT, FIXED, STATE
+from zinc_rt.sim.shader.layout import CONTEXT, FIXED, STATE, Status
 
 WAVE_FUNCTION = ir.FunctionType(I32, [POINTER, POINTER])
 
@@ -14,12 +14,12 @@ WAVE_FUNCTION = ir.FunctionType(I32, [POINTER, POINTER])
 class Frame:
     """A frame. `b` builds the code; the block of locals precedes all others and `first` follows it.
 
-    `pc` is the instruction that is being emitted.
+    `pc` is the instruction that is being emitted, `block` the number of its block.
     """
 
-    def __init__(self, module: ir.Module, name: str, wave: int) -> None:
-        self.function = ir.Function(module, WAVE_FUNCTION, name)
-        self.state, self.context = self.function.args
+    def __init__(self, module: ir.Module, name: str, wave: int, of: ir.FunctionType = WAVE_FUNCTION) -> None:
+        self.function = ir.Function(module, of, name)
+        self.state, self.context = self.function.args[:2]
         self.state.name, self.context.name = "state", "context"
         for argument in self.function.args:
             argument.add_attribute("noalias")
@@ -28,15 +28,48 @@ class Frame:
         self.b = LaneBuilder(self.first, wave)
         self.wave = wave
         self.pc = 0
+        self.block = 0
         self._shared: dict[str, ir.Value] = {}
         self._fixed: dict[str, ir.Value] = {}
-        self.fuel = self.b.local(I64, name="fuel")
+        self.fuel = self._fuel()
+
+    def _fuel(self) -> ir.Value:
+        return self.b.local(I64, name="fuel")
 
     def shared(self, name: str, of: ir.Type) -> ir.Value:
         """Return a pointer to scratch memory of the frame that all instructions may reuse."""
         if name not in self._shared:
             self._shared[name] = self.b.local(of, name=name)
         return self._shared[name]
+
+    # --- what depends on the position in the kernel
+
+    def position(self, distance: int = 0) -> ir.Value:
+        """Return the byte offset of the current instruction plus a distance, as an i32."""
+        return constant(self.pc + distance)
+
+    def following(self, size_bytes: int) -> ir.Value:
+        """Return the byte offset of the next instruction, as an i64. `size_bytes`: of the current one."""
+        return constant(self.pc + size_bytes, I64)
+
+    def block_number(self) -> ir.Value:
+        """Return the number of the current block, in the order of Translation.blocks, as an i32."""
+        return constant(self.block)
+
+    def numbered(self, kind: str, number: int) -> ir.Value:
+        """Return the number of an item that the kernel counts ("site", "memory"), as an i32."""
+        return constant(number)
+
+    def parameter(self, kind: str, number: int = 0) -> ir.Value:
+        """Return a number that the record of an instruction supplies, as an i32 (emit/form.py)."""
+        raise TypeError(f"{kind}: only functions of forms have parameters")
+
+    def leave(self, status: Status) -> None:
+        """Return `status` from the function."""
+        self.set_field("fuel", self.b.load(self.fuel, typ=I64))
+        self.set_state_field("pc", self.position())
+        self.set_state_field("status", int(status))
+        self.b.ret(constant(int(status)))
 
     # --- fields of the context and of the state
 

@@ -66,7 +66,7 @@ class Quads:
         self._place = {first + word: (first, word) for first in whole for word in range(WORDS)}
         for first in sorted(self._forms.at_start.get(start, frozenset()) - whole):
             for word in range(WORDS):
-                self._b.store(self._component(first, word), self._slots.value(first + word))
+                self._slots.store(first + word, self._component(first, word))
 
     def read(self, register: int) -> ir.Value:
         """Return a register as <W x i32> at the builder's position."""
@@ -92,7 +92,7 @@ class Quads:
                 if first not in self._loaded:
                     self._loaded[first] = self._b.load(self._variable(first), typ=self.whole)
                 self._last[register] = self.component(register)
-                self._b.store(self._last[register], self._slots.value(register))
+                self._slots.store(register, self._last[register])
                 self._dirty.add(register)
 
     def wrote(self, register: int, value: ir.Value) -> None:
@@ -153,7 +153,7 @@ class Quads:
     # --- details
 
     def _own(self, register: int) -> ir.Value:
-        return self._b.load(self._slots.value(register), typ=self._b.lanes(I32))
+        return self._slots.load(register)
 
     def _component(self, first: int, word: int, whole: ir.Value | None = None) -> ir.Value:
         if whole is None:

@@ -13,7 +13,7 @@ from zinc_rt.sim.defects import ANY
 from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.quads import Quads
 from zinc_rt.sim.shader.emit.reports import Reports
-from zinc_rt.sim.shader.emit.slots import RegisterSlots, register_name
+from zinc_rt.sim.shader.emit.slots import RegisterSlots
 from zinc_rt.sim.shader.emit.undefined import ALL, UndefinedBits
 from zinc_rt.sim.shader.emit.values import I1, constant
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, VGPR_BLOCK, VGPR_LIMIT, KernelVariant
@@ -123,7 +123,7 @@ class Registers:
             else:
                 touched.writes |= bit
             self.undefined.wrote(index, undefined, kept=kept)
-        b.store(value, self._slots.value(index))
+        self._slots.store(index, value)
         self._quads.wrote(index, value)
 
     def _defective(self, index: int, value: ir.Value) -> ir.Value:
@@ -171,7 +171,7 @@ class Registers:
             self._reports.report_if("uninitialised-sgpr", self._b.unequal(undefined, 0), self._named(key, ALL))
             undefined = None
         self.undefined.wrote(key, undefined)
-        self._b.store(value, self._slots.value(key))
+        self._slots.store(key, value)
 
     def write_exec(self, mask: ir.Value) -> None:
         """Write EXEC from <W x i1> or iW, as v_cmpx does with a mask that is already within EXEC."""
@@ -236,4 +236,4 @@ class Registers:
     def _named(self, key: int, used: int) -> str:
         half = {0xFFFF: "'s lower half", 0xFFFF0000: "'s upper half"}.get(used, "")
         computed = self._slots.unproven.computed >> key & 1 or key in EXEC_KEYS
-        return f"{register_name(key)}{half}" + (", computed from undefined bits" if computed else "")
+        return f"{self._slots.name(key)}{half}" + (", computed from undefined bits" if computed else "")

@@ -37,14 +37,11 @@ class Reports:
 
     def leave(self, status: Status) -> None:
         """Return `status`; live registers are not saved, because the wave does not continue."""
-        self._frame.set_field("fuel", self._b.load(self._frame.fuel, typ=I64))
-        self._frame.set_state_field("pc", self._frame.pc)
-        self._frame.set_state_field("status", int(status))
-        self._b.ret(constant(int(status)))
+        self._frame.leave(status)
 
     def stop(self, status: Status, rule: str, text: str) -> None:
         """End the wave with a message: ILLEGAL or HALT."""
-        self._frame.set_state_field("site", self.site(rule, text))
+        self._frame.set_state_field("site", self.site_number(rule, text))
         self.leave(status)
 
     def illegal(self, text: str) -> None:
@@ -73,6 +70,10 @@ class Reports:
             self.sites.append(site)
         return self._numbers[site]
 
+    def site_number(self, rule: str, text: str = "") -> ir.Value:
+        """Return `site` as an i32 for emitted code."""
+        return self._frame.numbered("site", self.site(rule, text))
+
     def report(self, rule: str, lanes: ir.Value, *, address: ir.Value | None = None, text: str = "") -> None:
         """Report a finding for the lanes in <W x i1> (or iW), already within EXEC; execution continues.
 
@@ -89,7 +90,7 @@ class Reports:
 
     def _record(self, rule: str, bits: ir.Value, address: ir.Value | None, text: str) -> None:
         shown = I64(0) if address is None else self._b.first_lane(address, bits)
-        site = constant(self.site(rule, text))
+        site = self.site_number(rule, text)
         arguments = [self._frame.state, self._frame.context, site, self._b.resize(bits, 64), shown]
         self._b.call(record_helper(self._b), arguments)
 

@@ -84,20 +84,23 @@ class RegisterSlots:
             return self.frame.b.lanes(I32)
         return I1 if key == VGPR_LIMIT + SCC else I32
 
-    def value(self, key: int) -> ir.Value:
+    def _value(self, key: int) -> ir.Value:
         """Return the alloca of the register's contents."""
         if key not in self._values:
             self._values[key] = self.frame.b.local(self.type_of(key), name=register_name(key))
         return self._values[key]
 
     def load(self, key: int) -> ir.Value:
-        return self.frame.b.load(self.value(key), typ=self.type_of(key))
+        return self.frame.b.load(self._value(key), typ=self.type_of(key))
+
+    def store(self, key: int, value: ir.Value) -> None:
+        self.frame.b.store(value, self._value(key))
 
     def tracked(self, key: int) -> bool:
         """Return whether the register's undefined bits are tracked at run time."""
         return bool(self.unproven.tracked >> key & 1)
 
-    def undefined(self, key: int) -> ir.Value:
+    def _undefined_of(self, key: int) -> ir.Value:
         """Return the alloca of a tracked register's undefined bits, of the register's type."""
         if key not in self._undefined:
             name = register_name(key) + ".undefined"
@@ -105,4 +108,11 @@ class RegisterSlots:
         return self._undefined[key]
 
     def load_undefined(self, key: int) -> ir.Value:
-        return self.frame.b.load(self.undefined(key), typ=self.type_of(key))
+        return self.frame.b.load(self._undefined_of(key), typ=self.type_of(key))
+
+    def store_undefined(self, key: int, bits: ir.Value) -> None:
+        self.frame.b.store(bits, self._undefined_of(key))
+
+    def name(self, key: int) -> str:
+        """Return the register's name in the texts of findings."""
+        return register_name(key)

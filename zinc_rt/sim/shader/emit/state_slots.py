@@ -16,12 +16,12 @@ class StateSlots(RegisterSlots):
         super().__init__(frame, unproven)
         self._vgprs = vgprs
 
-    def value(self, key: int) -> ir.Value:
+    def _value(self, key: int) -> ir.Value:
         if key not in self._values:
             self._values[key] = self._place(self._offset(key, 0, "sgprs", STATE.fields["scc"].offset))
         return self._values[key]
 
-    def undefined(self, key: int) -> ir.Value:
+    def _undefined_of(self, key: int) -> ir.Value:
         if key not in self._undefined:
             scc = STATE.fields["sgpr_undefined"].offset + 4 * SCC
             self._undefined[key] = self._place(self._offset(key, self._vgprs, "sgpr_undefined", scc))

@@ -99,7 +99,7 @@ class Tracer:
         e = self.e
         kind = ir.FunctionType(VOID, [POINTER, I32, I32, I64, e.b.lanes(I32)])
         helper = e.b.helper("zrt.trace", kind, _build)
-        arguments = [e.frame.context, constant(e.frame.pc), constant(slot), e.b.load(self._exec, typ=I64), value]
+        arguments = [e.frame.context, e.frame.position(), constant(slot), e.b.load(self._exec, typ=I64), value]
         e.b.call(helper, arguments)
 
 
@@ -120,5 +120,5 @@ def _build(function: ir.Function) -> None:
 def count_block(e: Emitter) -> None:
     """Count an execution of the current block, for profiles."""
     if e.checks.profile:
-        offset = e.b.offset(e.frame.field("profile"), 8 * e.block_number)
-        e.b.store(e.b.add(e.b.load(offset, typ=I64), 1), offset)
+        place = e.b.element(e.frame.field("profile"), e.b.zext(e.frame.block_number(), I64), I64)
+        e.b.store(e.b.add(e.b.load(place, typ=I64), 1), place)

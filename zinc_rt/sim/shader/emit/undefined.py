@@ -107,4 +107,4 @@ class UndefinedBits:
             bits = b.or_(b.and_(bits, ~kept), b.and_(self._slots.load_undefined(key), kept))
         if lanes is not None:
             bits = b.select(lanes, bits, self._slots.load_undefined(key))
-        b.store(bits, self._slots.undefined(key))
+        self._slots.store_undefined(key, bits)

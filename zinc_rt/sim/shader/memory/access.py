@@ -64,18 +64,19 @@ class Addresses:
 def memory_site(e: Emitter) -> ir.Value:
     """Return a new MEMORY_SITE*."""
     e.memory_pcs.append(e.frame.pc)
-    return e.b.offset(e.frame.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
+    number = e.b.zext(e.frame.numbered("memory", e.count("memory")), I64)
+    return e.b.offset(e.frame.field("memory_sites"), e.b.mul(number, MEMORY_SITE.size_bytes))
 
 
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     """Return the i32 number of the first site of lane_checks.RULES, combined with the flags of the access."""
-    first = first_site(e, RULES)
+    first = e.frame.numbered("site", first_site(e, RULES))
     scope = e.instruction.modifier("scope")
     value = scope.value if scope is not None and isinstance(scope.value, int) else 0
     hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value
     returns = hint is not None and isinstance(hint.value, int) and bool(hint.value & 1)
     flags |= RETURNS * returns | SCOPED * (value > 0 or e.guesses) | SYNCHRONISING * (value >= DEVICE_SCOPE)
-    return constant(first | flags)
+    return e.b.or_(first, flags)
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:

@@ -23,7 +23,6 @@ from zinc_rt.sim.shader.memory.loads_stores import (
     STORES,
     check_modifiers,
     loader,
-    offset,
     set_loaded,
     stored,
     storer,
@@ -61,7 +60,7 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     base = b.or_(b.zext(words[0], I64), b.shl(high, 32))
     moved = e.scalar(register)
     index = e.regs.read_vgpr(address.index) if i.modifier("idxen") else None
-    inner = constant(offset(i), b.lanes(I64))
+    inner = b.splat(b.sext(e.offset(), I64))
     if i.modifier("offen"):
         offset_register = address.index + (1 if index is not None else 0)
         inner = b.add(b.zext(e.regs.read_vgpr(offset_register), b.lanes(I64)), inner)

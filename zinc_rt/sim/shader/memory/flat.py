@@ -18,7 +18,6 @@ from zinc_rt.sim.shader.memory.loads_stores import (
     check_modifiers,
     global_addresses,
     loader,
-    offset,
     set_loaded,
     stored,
     storer,
@@ -42,7 +41,7 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
 
 def _low(e: Emitter, i: Instruction, at: Addresses) -> ir.Value:
     """Return the offsets in the aperture as <W x i32>."""
-    return e.b.add(at.low, offset(i))
+    return e.b.add(at.low, e.b.splat(e.offset()))
 
 
 def _some(e: Emitter, lanes: ir.Value) -> ir.Value:

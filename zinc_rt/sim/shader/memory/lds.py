@@ -15,7 +15,7 @@ from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_o
 from zinc_rt.sim.shader.layout import IN_LDS, M0
 from zinc_rt.sim.shader.memory import access, lds_access
 from zinc_rt.sim.shader.memory.access import Addresses
-from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, offset, set_loaded, stored
+from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, set_loaded, stored
 
 STRIDE = 64
 
@@ -23,7 +23,7 @@ STRIDE = 64
 def rule_sites(e: Emitter) -> ir.Value:
     """Return the i32 number of the first site of lds_access.RULES."""
     returns = RETURNS * ("_rtn" in e.instruction.mnemonic) | SCOPED * e.guesses
-    return constant(first_site(e, lds_access.RULES, IN_LDS) | returns)
+    return e.b.or_(e.frame.numbered("site", first_site(e, lds_access.RULES, IN_LDS)), returns)
 
 
 def second_buffer(e: Emitter) -> ir.Value:
@@ -114,33 +114,28 @@ def store_lanes(e: Emitter, low: ir.Value, dwords: list[ir.Value], size_bytes: i
     b.position_at_end(behind)
 
 
-def lds_address(e: Emitter, operand: Operand, moved: int) -> ir.Value:
-    address = e.regs.read_vgpr(operand.index)
-    return e.b.add(address, moved) if moved else address
+def lds_address(e: Emitter, operand: Operand, moved: ir.Value) -> ir.Value:
+    return e.b.add(e.regs.read_vgpr(operand.index), e.b.splat(moved))
 
 
 def _load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool, half: int | None) -> None:
-    dwords = load_lanes(e, lds_address(e, i.operands[1], offset(i)), size_bytes)
+    dwords = load_lanes(e, lds_address(e, i.operands[1], e.offset()), size_bytes)
     set_loaded(e, i.operands[0], dwords, size_bytes, signed, half)
 
 
 def _store(e: Emitter, i: Instruction, *, size_bytes: int, upper: bool) -> None:
     dwords = stored(e, i.operands[1], size_bytes, upper)
-    store_lanes(e, lds_address(e, i.operands[0], offset(i)), dwords, size_bytes)
+    store_lanes(e, lds_address(e, i.operands[0], e.offset()), dwords, size_bytes)
 
 
-def offsets(i: Instruction, size_bytes: int, stride: int) -> tuple[int, int]:
-    """Return the offsets in bytes."""
-    result = []
-    for name in ("offset0", "offset1"):
-        modifier = i.modifier(name)
-        result.append(int(modifier.value) if modifier and isinstance(modifier.value, int) else 0)
-    return result[0] * size_bytes * stride, result[1] * size_bytes * stride
+def offsets(e: Emitter, size_bytes: int, stride: int) -> list[ir.Value]:
+    """Return the two offsets in bytes, as i32."""
+    return [e.b.mul(e.offset(name), size_bytes * stride) for name in ("offset0", "offset1")]
 
 
 def _load_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     destination, address = i.operands
-    places = [lds_address(e, address, moved) for moved in offsets(i, size_bytes, stride)]
+    places = [lds_address(e, address, moved) for moved in offsets(e, size_bytes, stride)]
     dwords = [dword for location in places for dword in load_lanes(e, location, size_bytes)]
     set_loaded(e, destination, dwords, size_bytes, False, None)
 
@@ -148,13 +143,13 @@ def _load_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> No
 def _store_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     address, *data = i.operands
     values = [stored(e, item, size_bytes, False) for item in data]
-    places = [lds_address(e, address, moved) for moved in offsets(i, size_bytes, stride)]
+    places = [lds_address(e, address, moved) for moved in offsets(e, size_bytes, stride)]
     for location, dwords in zip(places, values, strict=True):
         store_lanes(e, location, dwords, size_bytes)
 
 
 def _addtid(e: Emitter, i: Instruction) -> ir.Value:
-    base = e.b.add(e.regs.read_sgpr(M0), offset(i))
+    base = e.b.add(e.regs.read_sgpr(M0), e.offset())
     lanes = vector_of(4 * lane for lane in range(e.wave))
     return e.b.add(e.b.splat(base), lanes)
 

@@ -8,10 +8,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
-from zinc_rt.sim.shader.emit.values import I32, I64, constant
+from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.memory import access, lds, lds_access
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON
-from zinc_rt.sim.shader.memory.loads_stores import offset, set_loaded, stored
+from zinc_rt.sim.shader.memory.loads_stores import set_loaded, stored
 
 # name: operation, bytes. Those with "rtn" return the old value
 _ATOMICS: dict[str, tuple[str, int]] = {
@@ -58,7 +58,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int, retu
     address, *data = operands
     values = [stored(e, item, size_bytes, False) for item in data]
     second = values[1] if len(values) > 1 else []
-    old = change_lanes(e, operation, lds.lds_address(e, address, offset(i)), values[0], second, size_bytes)
+    old = change_lanes(e, operation, lds.lds_address(e, address, e.offset()), values[0], second, size_bytes)
     if destination is not None:
         set_loaded(e, destination, old, size_bytes, False, None)
 
@@ -66,7 +66,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int, retu
 def _exchange_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     destination, address, *data = i.operands
     values = [stored(e, item, size_bytes, False) for item in data]
-    places = [lds.lds_address(e, address, moved) for moved in lds.offsets(i, size_bytes, stride)]
+    places = [lds.lds_address(e, address, moved) for moved in lds.offsets(e, size_bytes, stride)]
     old: list[ir.Value] = []
     for location, value in zip(places, values, strict=True):
         old += change_lanes(e, "swap", location, value, [], size_bytes)
@@ -84,7 +84,7 @@ def _append(e: Emitter, i: Instruction, *, operation: str) -> None:
     lowest = b.and_(lanes, b.sub(0, lanes))
     data = access.buffers(e)[1]
     b.store(b.splat(b.trunc(count, I32)), data, align=1)
-    addresses = constant(offset(i), b.lanes(I64))
+    addresses = b.splat(b.zext(e.offset(), I64))
     lds.call_lanes(e, lds_access.lds_atomic(e, operation, 4), addresses, lowest)
     old = b.first_lane(b.load(data, typ=b.lanes(I32), align=4), bits)
     e.regs.write_vgpr(i.operands[0].index, b.splat(old))

@@ -110,14 +110,9 @@ def scope(i: Instruction) -> int:
     return int(modifier.value) if modifier and isinstance(modifier.value, int) else 0
 
 
-def offset(i: Instruction) -> int:
-    modifier = i.modifier("offset")
-    return int(modifier.value) if modifier and isinstance(modifier.value, int) else 0
-
-
 def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operand | None) -> Addresses:
     """Return the addresses of the 64-bit form, or of a scalar base with unsigned 32-bit offsets."""
-    moved = constant(offset(i), I64)
+    moved = e.b.sext(e.offset(), I64)
     if scalar is None or scalar.text == "off":
         return Addresses(moved, e.regs.read_vgpr(vector.index), e.regs.read_vgpr(vector.index + 1))
     return Addresses(e.b.add(e.scalar(scalar, 64), moved), e.regs.read_vgpr(vector.index))
@@ -126,7 +121,7 @@ def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operan
 def _addtid(e: Emitter, i: Instruction) -> Addresses:
     base = constant(0, I64) if i.operands[-1].text == "off" else e.scalar(i.operands[-1], 64)
     steps = vector_of(4 * lane for lane in range(e.wave))
-    return Addresses(e.b.add(base, offset(i)), steps)
+    return Addresses(e.b.add(base, e.b.sext(e.offset(), I64)), steps)
 
 
 def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:

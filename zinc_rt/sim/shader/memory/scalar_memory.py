@@ -11,7 +11,7 @@ from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import SCALAR_CACHE, Status
 from zinc_rt.sim.shader.memory import access, cached_access, lane_access
-from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, offset
+from zinc_rt.sim.shader.memory.loads_stores import check_modifiers
 from zinc_rt.sim.shader.memory.lookup import touch
 
 # name after the underscore: bytes, sign extension
@@ -33,8 +33,9 @@ def _moved(e: Emitter, i: Instruction) -> ir.Value:
     """Return the sum of the signed immediate offset and the unsigned register offset, as i64."""
     last = i.operands[-1]
     if last.kind is Kind.IMMEDIATE:
-        return constant(int(last.value or 0), I64)
-    return e.b.add(e.b.zext(e.scalar(last), I64), offset(i))
+        moved = e.frame.parameter("immediate") if last.value is None else constant(int(last.value))
+        return e.b.sext(moved, I64)
+    return e.b.add(e.b.zext(e.scalar(last), I64), e.b.sext(e.offset(), I64))
 
 
 def _aligned(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:

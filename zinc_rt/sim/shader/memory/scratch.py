@@ -15,12 +15,12 @@ from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, constant
 from zinc_rt.sim.shader.memory import access, scratch_access
-from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, loader, offset, storer
+from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, loader, storer
 
 
 def rule_sites(e: Emitter) -> ir.Value:
     """Return the i32 number of the first site of scratch_access.RULES."""
-    return constant(first_site(e, scratch_access.RULES, "in scratch"))
+    return e.frame.numbered("site", first_site(e, scratch_access.RULES, "in scratch"))
 
 
 def call_lanes(e: Emitter, helper: ir.Function, low: ir.Value, lanes: ir.Value) -> None:
@@ -33,7 +33,7 @@ def call_lanes(e: Emitter, helper: ir.Function, low: ir.Value, lanes: ir.Value) 
 def _offsets(e: Emitter, i: Instruction, vector: Operand, scalar: Operand) -> tuple[ir.Value, ir.Value]:
     """Return (i1: all active lanes use the same offset, that offset as i32, all offsets as <W x i32>)."""
     b = e.b
-    base = constant(offset(i))
+    base = e.offset()
     if scalar.kind is not Kind.NAME:
         base = b.add(e.scalar(scalar), base)
     if vector.kind is Kind.NAME:

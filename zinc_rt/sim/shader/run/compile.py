@@ -56,11 +56,9 @@ def compile_ir(text: str, level: int = PASSES_LEVEL) -> bytes:
     return bytes(target.emit_object(module))
 
 
-def compile_quickly(text: str) -> bytes:
-    """Compile like `compile_ir` in a fifth of the time, without passes and with fast register allocation. The
-    code has the same results and takes several times as long.
-    """
-    target = machine(0)
+def compile_forms(text: str) -> bytes:
+    """Compile functions of instruction forms or their helpers, without passes: they are short."""
+    target = machine()
     return bytes(target.emit_object(_module(text, target)))
 
 

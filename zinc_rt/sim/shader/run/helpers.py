@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.run.compile import Loaded, compile_quickly, host_cpu, packed, unpacked
+from zinc_rt.sim.shader.run.compile import Loaded, compile_forms, host_cpu, packed, unpacked
 from zinc_rt.sim.shader.sources import own_sources
 
 _loaded: dict[str, Loaded] = {}  # shared in this process for all caches: the key is complete
@@ -34,7 +34,7 @@ class HelperLibrary:
     def add(self, written: SharedHelpers) -> None:
         """Compile and store the helpers written by a translation. A helper comes after those that it calls."""
         for name, (text, calls) in written.texts.items():
-            payload = packed({"calls": calls}, compile_quickly(text))
+            payload = packed({"calls": calls}, compile_forms(text))
             self._link(name, payload)
             self.cache.store(self._key(name), payload)
 

@@ -1,26 +1,30 @@
 """Executable kernels: translated, compiled and loaded machine code, cached in memory and on disk.
 
-A kernel that was not prepared is compiled quickly, to reduce the time to its first result. After it has run for
-HOT_SECONDS another process compiles it with optimisation, and later launches use that code.
+A kernel that was not prepared consists of records of instruction forms (run/forms.py), to reduce the time to
+its first result. After it has run for HOT_SECONDS another process compiles it with optimisation, and later
+launches use that code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
+from typing import Any
+
+import numpy as np
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import Target
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
-from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site
+from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site, aligned
 from zinc_rt.sim.shader.run.background import Background
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, compile_quickly, host_cpu, packed, unpacked
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu, packed, unpacked
+from zinc_rt.sim.shader.run.forms import FormLibrary
 from zinc_rt.sim.shader.run.group_shapes import group_shapes
-from zinc_rt.sim.shader.run.helpers import HelperLibrary
 from zinc_rt.sim.shader.sources import own_sources
-from zinc_rt.sim.shader.translate.translation import Translation, translate
+from zinc_rt.sim.shader.translate.program import RecordProgram
+from zinc_rt.sim.shader.translate.translation import Translation, translate, translated_to_program
 
 HOT_SECONDS = 1.0  # seconds of unoptimised execution, about the cost of an optimised compilation
 KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
@@ -37,8 +41,8 @@ def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks
 @dataclass(slots=True, eq=False)
 class CompiledKernel:
     """A compiled kernel. `address`: i32 wave(state, context). `counts`: numbers of memory sites and blocks.
-    `memory_pcs`: the instruction of each memory site. `quick`: not optimised. `seconds`: run time, summed over
-    threads.
+    `memory_pcs`: the instruction of each memory site. `quick`: it consists of records, at the address `records`
+    (emit/form.py), instead of code of its own. `seconds`: run time, summed over threads.
     """
 
     variant: KernelVariant
@@ -49,6 +53,7 @@ class CompiledKernel:
     keep: object = field(repr=False)
     quick: bool = False
     seconds: float = 0.0
+    records: int = 0
 
 
 def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
@@ -66,37 +71,51 @@ def compiled(variant: KernelVariant) -> bytes:
     return _payload(result := translate(variant), compile_ir(result.text))
 
 
-def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[bytes, dict[str, int]]:
-    """Return a cache entry like `compiled`, of quickly compiled code, and the addresses of its helpers in the
-    library.
-    """
-    helpers = library.shared()
-    result = translate(variant, helpers)
-    library.add(helpers)
-    addresses = library.addresses(result.helpers)
-    assert addresses is not None, "the library lacks functions that were generated"
-    return _payload(result, compile_quickly(result.text)), addresses
+def _payload(made: Translation, code: bytes) -> bytes:
+    return packed({"function": made.function, **_tables(made)}, code)
 
 
-def _payload(translation: Translation, code: bytes) -> bytes:
-    about = {
-        "sites": [list(astuple(site)) for site in translation.sites],
-        "counts": translation.counts,
-        "memory_pcs": translation.memory_pcs,
-        "function": translation.function,
-        "helpers": translation.helpers,
-    }
-    return packed(about, code)
+def _tables(made: Translation | RecordProgram) -> dict[str, Any]:
+    sites = [(each.pc, each.rule, each.text) for each in made.sites]
+    return {"sites": sites, "counts": made.counts, "memory_pcs": made.memory_pcs}
 
 
-def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | None = None) -> CompiledKernel:
-    """Load a compiled kernel. `helpers`: addresses of the helpers called by quick code."""
+def loaded(variant: KernelVariant, payload: bytes) -> CompiledKernel:
+    """Load a compiled kernel."""
     about, code = unpacked(payload)
-    linked = Loaded(code, [about["function"]], helpers)
-    sites = tuple(Site(*site) for site in about["sites"])
-    address = linked.at[about["function"]]
-    memory_pcs = tuple(about["memory_pcs"])
-    return CompiledKernel(variant, address, sites, about["counts"], memory_pcs, linked, helpers is not None)
+    linked = Loaded(code, [about["function"]])
+    sites = tuple(Site(*item) for item in about["sites"])
+    address, memory_pcs = linked.at[about["function"]], tuple(about["memory_pcs"])
+    return CompiledKernel(variant, address, sites, about["counts"], memory_pcs, linked)
+
+
+def program_payload(variant: KernelVariant, forms: FormLibrary) -> bytes:
+    """Return the cache entry of a kernel as records: tables, then the arrays of its RecordProgram."""
+    program = translated_to_program(variant, forms)
+    forms.finish()
+    keys = [form.key for form in forms.forms]
+    about = {"forms": keys, "words": program.words.size, **_tables(program)}
+    return packed(about, program.words.tobytes() + program.places.tobytes() + program.numbers.tobytes())
+
+
+def loaded_program(variant: KernelVariant, payload: bytes, forms: FormLibrary) -> CompiledKernel | None:
+    """Load a kernel that consists of records. Return None if its forms are no longer on disk."""
+    about, data = unpacked(payload)
+    stored = [forms.stored(key) for key in about["forms"]]
+    used = [form for form in stored if form is not None]
+    if len(used) < len(stored):
+        return None
+    words = aligned(4 * about["words"])
+    words[:] = np.frombuffer(data, np.uint8, words.size)
+    places, numbers = np.frombuffer(data, np.int64, offset=words.size).reshape(2, -1)
+    addresses = np.array([form.address for form in used], np.uint64)
+    words.view(np.uint64)[places // 2] = addresses[numbers]
+    sites = tuple(Site(*item) for item in about["sites"])
+    keep = words, {form.library for form in used}
+    records, memory_pcs = int(words.ctypes.data), tuple(about["memory_pcs"])
+    return CompiledKernel(
+        variant, forms.run_address(), sites, about["counts"], memory_pcs, keep, True, records=records
+    )
 
 
 class CompiledKernels:
@@ -135,7 +154,7 @@ class CompiledKernels:
         key = cache_key(variant)
         payload = self.cache.load(key)
         if payload is None:
-            if self.quick:
+            if self.quick and not variant.checks.debug:  # records have no calls of a debugger
                 return self._quick(variant)
             self.compiled += 1
             payload = compiled(variant)
@@ -144,14 +163,16 @@ class CompiledKernels:
 
     def _quick(self, variant: KernelVariant) -> CompiledKernel:
         key = cache_key(variant, quick=True)
-        library = HelperLibrary(self.cache, variant.wave, variant.checks)
+        forms = FormLibrary(self.cache, variant)
         payload = self.cache.load(key)
-        helpers = None if payload is None else library.addresses(unpacked(payload)[0]["helpers"])
-        if payload is None or helpers is None:
+        kernel = None if payload is None else loaded_program(variant, payload, forms)
+        if kernel is None:
             self.compiled += 1
-            payload, helpers = compiled_quickly(variant, library)
+            payload = program_payload(variant, forms)
             self.cache.store(key, payload)
-        return loaded(variant, payload, helpers)
+            kernel = loaded_program(variant, payload, forms)
+            assert kernel is not None, "a form is missing that was just compiled"
+        return kernel
 
     def _better(self, kernel: CompiledKernel) -> CompiledKernel | None:
         """Return the optimised kernel if the background process has finished it, otherwise request it."""

@@ -132,6 +132,7 @@ class LaunchThread:
         block["findings_capacity"] = FINDINGS_KEPT
         block["sites"] = int(self.sites.ctypes.data)
         block["memory_sites"] = int(self.memory_sites.ctypes.data)
+        block["records"] = kernel.records
         block["profile"] = int(self.blocks_run.ctypes.data)
         self.trace = np.zeros(TRACE_KEPT if kernel.variant.checks.trace else 0, TRACE.dtype)
         block["trace"], block["trace_capacity"] = int(self.trace.ctypes.data), len(self.trace)

@@ -57,8 +57,8 @@ def _conditional(condition: Callable[[Emitter], ir.Value]) -> EmitFunction:
 # --- calls and jumps by address
 
 
-def _address(e: Emitter, offset: int) -> ir.Value:
-    return e.b.add(e.frame.field("program_va"), offset)
+def _return_address(e: Emitter, i: Instruction) -> ir.Value:
+    return e.b.add(e.frame.field("program_va"), e.frame.following(i.size_bytes))
 
 
 def _jump(e: Emitter, address: ir.Value) -> None:
@@ -71,17 +71,17 @@ def _set_pc(e: Emitter, i: Instruction) -> None:
 
 def _swap_pc(e: Emitter, i: Instruction) -> None:
     address = e.scalar(i.operands[1], 64)
-    e.set_scalar(i.operands[0], _address(e, e.frame.pc + i.size_bytes))
+    e.set_scalar(i.operands[0], _return_address(e, i))
     _jump(e, address)
 
 
 def _call(e: Emitter, i: Instruction) -> None:
-    e.set_scalar(i.operands[0], _address(e, e.frame.pc + i.size_bytes))
+    e.set_scalar(i.operands[0], _return_address(e, i))
     e.b.branch(e.flow.edge(branch_target(e.frame.pc, i), e.frame.pc))
 
 
 def _get_pc(e: Emitter, i: Instruction) -> None:
-    e.set_scalar(i.operands[0], _address(e, e.frame.pc + i.size_bytes))
+    e.set_scalar(i.operands[0], _return_address(e, i))
 
 
 # --- barriers: a phase ends with the last wave's signal; a wave waits while its signal's phase is the current one
@@ -112,7 +112,7 @@ def _signal_workgroup(e: Emitter) -> ir.Value:
         second = e.b.equal(e.frame.state_field("barrier_phase"), phase)
         e.reports.report_if("barrier-misuse", second, "signals the barrier twice in one phase")
     e.frame.set_state_field("barrier_phase", phase)
-    e.frame.set_state_field("barrier_pc", e.frame.pc)
+    e.frame.set_state_field("barrier_pc", e.frame.position())
     count = e.b.add(signals, 1)
     complete = e.b.icmp_unsigned(">=", count, e.frame.field("group_waves"))
     e.frame.set_field("barrier_signals", e.b.select(complete, 0, count))

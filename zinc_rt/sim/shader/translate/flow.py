@@ -139,10 +139,10 @@ class BlockFlow:
             self._quads.store(quad, [self._load_vgpr(key) for key in range(quad, quad + WORDS)])
         for key in self._live(start):
             if not any(quad <= key < quad + WORDS for quad in at_start):
-                self._b.store(self._saved(key, full), self._slots.value(key))
+                self._slots.store(key, self._saved(key, full))
             if self._slots.tracked(key):
                 bits = self._undefined_first(key, full) if first else self._saved_undefined(key)
-                self._b.store(bits, self._slots.undefined(key))
+                self._slots.store_undefined(key, bits)
 
     def _load_vgpr(self, key: int) -> ir.Value:
         return self._b.load(self._vgpr(key), typ=self._b.lanes(I32), align=ALIGNMENT)

@@ -23,7 +23,7 @@ from zinc_rt.sim.shader.alu import (
     wmma,
 )
 from zinc_rt.sim.shader.checks.carried import carrying
-from zinc_rt.sim.shader.emit.emitter import EmitFunction
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.memory import (
     atomics,
     buffer,
@@ -36,6 +36,7 @@ from zinc_rt.sim.shader.memory import (
     transpose,
 )
 from zinc_rt.sim.shader.translate import control
+from zinc_rt.sim.shader.unsimulated import reason
 
 FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
@@ -78,3 +79,16 @@ def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFu
 
 
 EMIT = {name: carrying(name, emit) for name, emit in merged(FAMILIES).items()}
+
+
+def emit_instruction(e: Emitter) -> None:
+    """Emit the current instruction, or the wave's end if it is not simulated."""
+    emit = EMIT.get(e.instruction.row.name)
+    try:
+        if emit is None:
+            raise NotSimulated(
+                f"is {e.instruction.row.name} ({reason(e.instruction.row)}), which is not simulated"
+            )
+        emit(e, e.instruction)
+    except NotSimulated as refused:
+        e.reports.illegal(str(refused))

@@ -15,19 +15,21 @@ from dataclasses import dataclass
 from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
 from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.emit.debug import DebugCalls
-from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
-from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.frame import Frame
+from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.quads import QuadForms
-from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.state_slots import StateSlots
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import KernelVariant, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
 from zinc_rt.sim.shader.translate.control import waits_at_barrier
 from zinc_rt.sim.shader.translate.float_modes import float_modes
 from zinc_rt.sim.shader.translate.flow import BlockFlow
+from zinc_rt.sim.shader.translate.program import FormProvider, ProgramBuilder, RecordProgram
 from zinc_rt.sim.shader.translate.quad_choice import choose_quads
-from zinc_rt.sim.shader.translate.semantics import EMIT
-from zinc_rt.sim.shader.unsimulated import reason
+from zinc_rt.sim.shader.translate.semantics import emit_instruction
 
 FUNCTION = "wave"
 # Units whose instructions leave memory as it is.
@@ -38,8 +40,7 @@ _KEEP_MEMORY = frozenset({"valu", "vopd", "trans", "salu", "load", "smem", "wait
 class Translation:
     """A translation. `text` is LLVM IR with the function `function`. `counts`: numbers of items per kind
     allocated by emit functions (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte
-    offset. `memory_pcs`: the instruction of each memory site. `helpers`: functions that the text declares without
-    defining.
+    offset. `memory_pcs`: the instruction of each memory site.
     """
 
     text: str
@@ -48,15 +49,20 @@ class Translation:
     counts: dict[str, int]
     blocks: tuple[int, ...]
     memory_pcs: tuple[int, ...]
-    helpers: tuple[str, ...] = ()
 
 
-def translate(variant: KernelVariant, helpers: SharedHelpers | None = None) -> Translation:
+def translate(variant: KernelVariant) -> Translation:
     """Translate a kernel. Unsupported instructions end the wave with Status.ILLEGAL when reached. NaN payloads
-    are unspecified. With `helpers`, out-of-line functions are added there.
+    are unspecified.
     """
     with _without_collections():
-        return _translated(variant, helpers)
+        return _translated(variant)
+
+
+def translated_to_program(variant: KernelVariant, forms: FormProvider) -> RecordProgram:
+    """Translate a kernel to records of instruction forms, with the same results as `translate`."""
+    with _without_collections():
+        return ProgramBuilder(variant, forms).build()
 
 
 @contextmanager
@@ -77,14 +83,14 @@ def _without_collections() -> Iterator[None]:
 _lock = threading.Lock()
 
 
-def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Translation:
+def _translated(variant: KernelVariant) -> Translation:
     graph = control_flow(variant.code, variant.target, variant.entry, running=True)
-    first = _Pass(variant, graph, helpers=helpers)
+    first = _Pass(variant, graph)
     first.run()
     analysis = analyse(graph, first.records, variant)
     observed = variant.checks.trace or variant.checks.debug
     forms = QuadForms() if observed else choose_quads(graph, analysis.exec_full)
-    second = _Pass(variant, graph, analysis, first.records, forms, helpers)
+    second = _Pass(variant, graph, analysis, first.records, forms)
     second.run()
     e, module = second.e, second.module
     return Translation(
@@ -94,7 +100,6 @@ def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Transl
         counts=e.counts | {"block": len(graph.blocks)},
         blocks=tuple(graph.blocks),
         memory_pcs=tuple(e.memory_pcs),
-        helpers=tuple(module.called),
     )
 
 
@@ -117,14 +122,16 @@ class _Pass:
         analysis: Analysis | None = None,
         before: Records | None = None,
         forms: QuadForms | None = None,
-        helpers: SharedHelpers | None = None,
     ) -> None:
         """Prepare a pass. `before`: the registers touched by each instruction in an earlier pass."""
         self.graph, self.analysis = graph, analysis
         self.before: Records = before or {}
         unproven = UnprovenReads() if analysis is None else analysis.unproven
-        self.module = KernelModule("kernel", helpers)
-        e = self.e = Emitter(self.module, FUNCTION, variant, unproven, forms or QuadForms())
+        self.module = KernelModule("kernel")
+        frame = Frame(self.module, FUNCTION, variant.wave)
+        debug = variant.checks.debug
+        slots = StateSlots(frame, unproven, variant.vgprs) if debug else RegisterSlots(frame, unproven)
+        e = self.e = Emitter(slots, variant, forms or QuadForms())
         self.flow = e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else float_modes(graph, variant.mode)
@@ -149,7 +156,7 @@ class _Pass:
         e.b.position_at_end(self.flow.blocks[block.start])
         e.frame.pc = block.start
         e.quads.begin_block(block.start)
-        e.block_number = number
+        e.frame.block = number
         if not waits_at_barrier(block):  # a wave begins that block again when it resumes
             count_block(e)
         for pc, instruction in block.instructions:
@@ -166,7 +173,7 @@ class _Pass:
             e.quads.before_instruction(0 if before is None else before.writes | before.masked)
             if ends:
                 e.quads.flush(block.successors)
-            self._instruction()
+            emit_instruction(e)
             if instruction.row.unit not in _KEEP_MEMORY:
                 e.quads.memory_changes()
             if e.b.block.is_terminated:
@@ -180,14 +187,3 @@ class _Pass:
         else:
             e.quads.flush(block.successors)
             e.b.branch(e.flow.edge(block.end, e.frame.pc))
-
-    def _instruction(self) -> None:
-        e = self.e
-        row = e.instruction.row
-        emit = EMIT.get(row.name)
-        try:
-            if emit is None:
-                raise NotSimulated(f"is {row.name} ({reason(row)}), which is not simulated")
-            emit(e, e.instruction)
-        except NotSimulated as refused:
-            e.reports.illegal(str(refused))
