@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from enum import IntEnum
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -343,9 +344,20 @@ def source() -> str:
     return str(module)
 
 
-@functools.cache
+_lock = threading.Lock()
+
+
 def runners() -> Loaded:
-    """Return the addresses of the compiled run_groups32 and run_groups64."""
+    """Return the addresses of the compiled run_groups32 and run_groups64: the same in all threads. functools.cache
+    alone does not ensure that: it calls the function once for each thread that asks before the first result, and
+    keeps the last one.
+    """
+    with _lock:
+        return _load_runners()
+
+
+@functools.cache
+def _load_runners() -> Loaded:
     text, about, cache = source(), host_cpu(), ObjectCache()
     parts = (text, about.cpu, about.features, about.version)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
@@ -17,6 +18,7 @@ from zinc_rt.sim.shader.run.compile import Loaded, compile_forms, host_cpu, pack
 from zinc_rt.sim.shader.sources import own_sources
 
 _loaded: dict[str, Loaded] = {}  # shared in this process for all caches: the key is complete
+_lock = threading.RLock()  # of _loaded: an entry is never replaced, because other code has its addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,10 @@ class HelperLibrary:
 
     def _link(self, name: str, payload: bytes) -> Loaded | None:
         about, code = unpacked(payload)
-        called = self.addresses(about["calls"])
-        if called is None:
-            return None
-        result = _loaded[self._key(name)] = Loaded(code, [name], called)
+        with _lock:
+            result, called = _loaded.get(key := self._key(name)), self.addresses(about["calls"])
+            if result is None and called is not None:
+                result = _loaded[key] = Loaded(code, [name], called)
         return result
 
     def _key(self, name: str) -> str:

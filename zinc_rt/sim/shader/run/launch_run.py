@@ -282,7 +282,8 @@ class LaunchRun:
         job["wave"] = kernel.address
         job["template"] = int(self._template.ctypes.data)
         job.record["shapes"][:] = [int(shape.ctypes.data) for shape in self._shapes]
-        self._call = _Call(runners().at[f"run_groups{launch.wave}"])
+        self._runners = runners()  # the code stays loaded as long as the launch has its address
+        self._call = _Call(self._runners.at[f"run_groups{launch.wave}"])
         self._mode = mode
         self._slots: list[GroupSlot] = []
         self._idle: list[GroupSlot] = []
