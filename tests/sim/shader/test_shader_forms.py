@@ -49,7 +49,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     compile_forms = forms.compile_forms
 
     def counted(text: str) -> bytes:
-        counts.append(text.count("define ptr"))
+        counts.append(text.count('i32 @"form.'))
         return compile_forms(text)
 
     monkeypatch.setattr(forms, "compile_forms", counted)
@@ -69,9 +69,9 @@ def variant(program: bytes, level: str = "full") -> KernelVariant:
 
 
 def instruction(text: str) -> Instruction:
-    found = decode(code(text), 0, default_target())
-    assert found is not None
-    return found
+    decoded = decode(code(text), 0, default_target())
+    assert decoded is not None
+    return decoded
 
 
 def test_registers_offsets_and_literals_are_not_part_of_a_form(tmp_path: Path, compiled: list[int]) -> None:
@@ -131,18 +131,18 @@ def test_form_key_identifies_the_code(slow_counts: Counts) -> None:
     """Instructions of one form have the same function, whatever their registers; alone they have one too."""
     target, seen = default_target(), dict[tuple[object, ...], str]()
     mode = Situation(full=False, mode=FloatMode(0xF0))
-    again = 0
+    repeated = 0
     for name in names()[:: slow_counts(24, 1)]:
         zrt = load(name)
         launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs)
         kernel = variant_for(launch, target, zrt.code, Checks("full"))
-        for _, each in control_flow(kernel.code, kernel.target, 0, running=True).instructions():
-            shape = shape_of(each) or exact_shape(each, kernel.vgprs, False)
+        for _, item in control_flow(kernel.code, kernel.target, 0, running=True).instructions():
+            shape = shape_of(item) or exact_shape(item, kernel.vgprs, False)
             module = KernelModule("forms", SharedHelpers(lambda name: True))
             try:
                 emit_form(module, "form", shape, kernel, mode)
             except NotShared:
                 continue
-            again += shape.key in seen
-            assert seen.setdefault(shape.key, str(module)) == str(module), each.text
-    assert again > len(seen) > 10
+            repeated += shape.key in seen
+            assert seen.setdefault(shape.key, str(module)) == str(module), item.text
+    assert repeated > len(seen) > 10

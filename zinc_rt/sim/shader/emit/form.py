@@ -1,9 +1,9 @@
 """Functions of instruction forms: the frame, registers and control flow of the code of one instruction.
 
 A form is an instruction without what differs from place to place: register numbers, offsets, its position. Its
-function is `ptr form(state, context, record)`. It reads its parameters from the record, reads and writes registers
-in the wave's state, and returns the record of the next instruction, or null when the wave stops with the status in
-its state. A record is the function's address followed by u32 parameters.
+function is `i32 form(state, context, record)`. It reads its parameters from the record, reads and writes registers
+in the wave's state, and jumps to the function of the next record, or returns the status with which the wave stops.
+A record is the function's address followed by u32 parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zinc_rt.sim.shader.emit.slots import RegisterSlots, UnprovenReads, register
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
 from zinc_rt.sim.shader.layout import ALIGNMENT, CONTEXT, SCC, STATE, VGPR_LIMIT, Status
 
-FORM_FUNCTION = ir.FunctionType(POINTER, [POINTER, POINTER, POINTER])
+FORM_FUNCTION = ir.FunctionType(I32, [POINTER, POINTER, POINTER])
 HEAD_BYTES = 8  # of a record: the function's address
 PC = 1 << 24  # of the instruction while its form is emitted; parameters replace it
 JUMP = 4  # u32 of an entry of a jump table: byte offset in the kernel, its record, its fuel, 0
@@ -88,17 +88,23 @@ class FormFrame(Frame):
     def stop(self, status: Status) -> None:
         """Return from the wave with the status, at the pc in its state."""
         self.set_state_field("status", int(status))
-        self.b.ret(ir.Constant(POINTER, None))
+        self.b.ret(I32(int(status)))
 
     def go_on(self) -> None:
-        """Return the record that follows this one."""
+        """Go on with the record that follows this one."""
         size = HEAD_BYTES + 4 * len(self.parameters)
-        self.b.ret(self.b.offset(self.record, -(-size // HEAD_BYTES) * HEAD_BYTES))
+        self._jump(self.b.offset(self.record, -(-size // HEAD_BYTES) * HEAD_BYTES))
 
     def go_to(self, record: ir.Value) -> None:
-        """Return the record at the byte offset, i32, in the kernel's records."""
+        """Go on with the record at the byte offset, i32, in the kernel's records."""
         records = self.b.get(self.context, CONTEXT, "records")
-        self.b.ret(self.b.offset(records, self.b.zext(record, I64)))
+        self._jump(self.b.offset(records, self.b.zext(record, I64)))
+
+    def _jump(self, record: ir.Value) -> None:
+        """Call the record's function in place of this one: a jump of its own for each instruction is predicted
+        better than a loop that calls the functions of all.
+        """
+        self.b.ret(_call(self.b, self.state, self.context, record, tail="musttail"))
 
     def done(self) -> None:
         """Finish the function. Call once, at the end."""
@@ -257,21 +263,15 @@ class FormFlow:
 
 
 def build_run(function: ir.Function) -> None:
-    """Emit the wave function of kernels that consist of records: call the functions of the records, from the one
-    at which the wave begins or goes on.
+    """Emit the wave function of kernels that consist of records: call the function of the record at which the wave
+    begins or goes on.
     """
     state, context = function.args
     b = CodeBuilder(function.append_basic_block("entry"))
     resume = b.zext(b.get(state, STATE, "resume"), I64)
-    first, before = b.offset(b.get(context, CONTEXT, "records"), resume), b.block
-    turn, end = b.append_basic_block("turn"), b.append_basic_block("end")
-    b.branch(turn)
-    b.position_at_end(turn)
-    record = b.phi(POINTER)
-    record.add_incoming(first, before)
+    b.ret(_call(b, state, context, b.offset(b.get(context, CONTEXT, "records"), resume)))
+
+
+def _call(b: CodeBuilder, state: ir.Value, context: ir.Value, record: ir.Value, *, tail: str = "") -> ir.Value:
     form = b.inttoptr(b.load(record, typ=I64), FORM_FUNCTION.as_pointer())
-    following = b.call(form, [state, context, record])
-    record.add_incoming(following, turn)
-    b.cbranch(b.equal(b.ptrtoint(following, I64), 0), end, turn)
-    b.position_at_end(end)
-    b.ret(b.get(state, STATE, "status"))
+    return b.call(form, [state, context, record], tail=tail)
