@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.sources import own_sources
 
 PASSES_LEVEL = 1  # LLVM's -O1: measured, level 2 gives the same code for twice the time
 CODE_LEVEL = 1  # of code generation: the same code as 2, a tenth sooner
@@ -32,6 +35,12 @@ def host_cpu() -> HostCpu:
     _initialise()
     features = llvm.get_host_cpu_features().flatten()
     return HostCpu(llvm.get_host_cpu_name(), features, f"{llvm.llvm_version_info} {llvmlite.__version__}")
+
+
+@functools.cache
+def code_identity() -> str:
+    """Return a digest of what all compiled code depends on: the host's properties and the engine's sources."""
+    return hashlib.sha256(repr((astuple(host_cpu()), own_sources())).encode()).hexdigest()
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -16,10 +16,9 @@ from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
 from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.slots import Touched
 from zinc_rt.sim.shader.layout import KernelVariant
-from zinc_rt.sim.shader.run.compile import Loaded, compile_forms, host_cpu, packed, unpacked
+from zinc_rt.sim.shader.run.compile import Loaded, code_identity, compile_forms, packed, unpacked
 from zinc_rt.sim.shader.run.form_catalogue import FormCatalogue
 from zinc_rt.sim.shader.run.helpers import HelperLibrary
-from zinc_rt.sim.shader.sources import own_sources
 from zinc_rt.sim.shader.translate.forms import EmittedForm, FormShape, Situation, emit_form, exact_shape, shape_of
 from zinc_rt.sim.shader.translate.program import FormEffects
 
@@ -230,7 +229,7 @@ class FormLibrary:
         return library
 
     def _digest(self, *parts: Any) -> str:
-        text = repr((*parts, self._key, astuple(host_cpu()), own_sources()))
+        text = repr((*parts, self._key, code_identity()))
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 

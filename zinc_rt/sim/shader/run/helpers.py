@@ -6,16 +6,14 @@ Without sharing, helpers would dominate the compilation time of a small kernel.
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.run.compile import Loaded, compile_forms, host_cpu, packed, unpacked
-from zinc_rt.sim.shader.sources import own_sources
+from zinc_rt.sim.shader.run.compile import Loaded, code_identity, compile_forms, packed, unpacked
 
 _loaded: dict[str, Loaded] = {}  # shared in this process for all caches: the key is complete
 _lock = threading.RLock()  # of _loaded: an entry is never replaced, because other code has its addresses
@@ -65,5 +63,5 @@ class HelperLibrary:
         return result
 
     def _key(self, name: str) -> str:
-        parts = ["helper", name, self.wave, repr(self.checks), *astuple(host_cpu()), own_sources()]
-        return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
+        parts = "helper", name, self.wave, self.checks, code_identity()
+        return hashlib.sha256(repr(parts).encode()).hexdigest()

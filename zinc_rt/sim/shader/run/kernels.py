@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,9 @@ from zinc_rt.isa import Target
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site, aligned
 from zinc_rt.sim.shader.run.background import Background
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu, packed, unpacked
+from zinc_rt.sim.shader.run.compile import Loaded, code_identity, compile_ir, packed, unpacked
 from zinc_rt.sim.shader.run.forms import FormLibrary
 from zinc_rt.sim.shader.run.group_shapes import group_shapes
-from zinc_rt.sim.shader.sources import own_sources
 from zinc_rt.sim.shader.translate.program import RecordProgram
 from zinc_rt.sim.shader.translate.translation import Translation, translate, translated_to_program
 
@@ -62,7 +61,7 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     """
     parts = [getattr(variant, field.name) for field in fields(variant) if field.name not in ("code", "target")]
     parts += [variant.target.generation, variant.target.true16, variant.wave]
-    text = json.dumps([*parts, *astuple(host_cpu()), own_sources(), quick], default=repr)
+    text = json.dumps([*parts, code_identity(), quick], default=repr)
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 
 

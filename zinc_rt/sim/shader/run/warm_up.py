@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from zinc_rt.isa import Target, decode
+from zinc_rt.sim.shader.run.compile import code_identity
 from zinc_rt.sim.shader.run.group_runner import runners
-from zinc_rt.sim.shader.sources import own_sources
 
 # first dwords of VOP1, VOP2, VOPC, VOP3, VOP3P, DS, GLOBAL: the encodings whose decoders have tables
 _ENCODINGS = (0x7E000280, 0x00000280, 0x7C000280, 0xD5000000, 0xCC000000, 0xD8000000, 0xEE000000)
@@ -21,5 +21,5 @@ def _warm_up(target: Target) -> None:
     for wave in (32, 64):
         for first in _ENCODINGS:
             decode(first.to_bytes(4, "little") + bytes(12), 0, target.with_wave(wave))
-    own_sources()
+    code_identity()
     runners()
