@@ -169,7 +169,7 @@ def url_of(running: subprocess.Popen[str]) -> str:
             return match[1]
         if time.monotonic() - start > START_SECONDS:
             break
-    raise RuntimeError("the server did not come up: build/clients/server.log says why")
+    raise RuntimeError("the server did not start; see build/clients/server.log")
 
 
 def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:

@@ -34,9 +34,7 @@ def write_files(gguf: Path, folder: Path) -> None:
     theirs = _tokenizer(metadata)
     for text in SAMPLES:
         if theirs.encode(text, add_special_tokens=False).ids != ours.encode(text, add_special=False):
-            raise UnsupportedError(
-                f"{gguf}: its tokenizer cannot be expressed in Hugging Face's files (at {text!r})"
-            )
+            raise UnsupportedError(f"{gguf}: cannot convert the tokenizer to Hugging Face's files (at {text!r})")
     folder.mkdir(parents=True, exist_ok=True)
     theirs.save(str(folder / "tokenizer.json"))
     texts = metadata["tokenizer.ggml.tokens"]

@@ -142,7 +142,7 @@ def existing_models(models: list[Path]) -> tuple[Path, ...]:
     paths = tuple(model.resolve() for model in models)
     stems = [model.stem for model in paths]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
-        raise ValueError(f"--model: two files are named {twice}: their reports would overwrite each other")
+        raise ValueError(f"--model: two files have the name {twice}, so their reports would overwrite each other")
     try:
         identities(paths)
     except ZincError as error:

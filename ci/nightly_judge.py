@@ -138,12 +138,12 @@ def load(name: str) -> ChipExpectations:
     try:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
         if row["schema"] != SCHEMA:
-            raise ValueError(f"schema {row['schema']!r}, expected {SCHEMA!r}")
+            raise ValueError(f"schema is {row['schema']!r}, expected {SCHEMA!r}")
         may = {status: dict(globs or {}) for status, globs in row["may"].items()}
         if unknown := set(may) - set(NOT_PASSING):
             raise ValueError(f"may: unknown status {sorted(unknown)}")
         if any(not reason for globs in may.values() for reason in globs.values()):
-            raise ValueError("may: every pattern has a reason")
+            raise ValueError("may: expected a reason for every pattern")
         flakes = {
             glob: Flake(float(item["rate"]), str(item["reason"]))
             for glob, item in (row.get("flakes") or {}).items()
@@ -164,7 +164,7 @@ def load(name: str) -> ChipExpectations:
         )
     except FileNotFoundError as error:
         names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
-        raise UnusableExpectations(f"{path}: no such expectations; there are {names}") from error
+        raise UnusableExpectations(f"{path}: no expectations of this name; available: {names}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise UnusableExpectations(f"{path}: {error!r}") from error
 

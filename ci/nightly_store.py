@@ -95,7 +95,9 @@ class NightStore:
                 head = read_head(self.folder / HEAD)
                 verify(head, signers)
                 if not contains(kept, head):
-                    raise StoreError(f"the stored history of {self.chip} does not contain its signed head: edited")
+                    raise StoreError(
+                        f"the stored history of {self.chip} does not contain its signed head, so it was edited"
+                    )
         except ZincError as error:
             raise StoreError(f"the stored history of {self.chip}: {error}") from error
         if kept.problem:
@@ -109,8 +111,8 @@ class NightStore:
             )
         if not theirs.startswith(ours):
             raise StoreError(
-                f"the histories of {self.chip} in {history} and in the store differ: compare them, "
-                f"and delete {history} to go on with the stored one"
+                f"the histories of {self.chip} in {history} and in the store differ: compare them, and delete "
+                f"{history} to continue with the stored one"
             )
         shutil.copy(stored, history)
         how = "the signed head verified" if signers is not None else "no signers are set, head not verified"
@@ -139,7 +141,7 @@ class NightStore:
                 git(self.clone, "push", "--quiet", "origin", f"HEAD:{self.branch}", token=self.token)
             except StoreError as error:
                 if number == TRIES - 1:
-                    raise StoreError(f"the night cannot be stored: {error}") from error
+                    raise StoreError(f"cannot store the results of the night: {error}") from error
                 continue
             return git(self.clone, "rev-parse", "HEAD")
         raise AssertionError("unreachable")

@@ -129,7 +129,7 @@ def fetched(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
         if folder is not None:
             data = (folder / file.name).read_bytes()
         elif offline:
-            raise OSError(f"{file.name} is not in {CACHE}, and --offline fetches nothing")
+            raise OSError(f"{file.name} is not in {CACHE}, and --offline prevents downloading it")
         else:
             try:
                 with urllib.request.urlopen(file.url, timeout=30) as answer:
@@ -141,7 +141,7 @@ def fetched(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
     digest = hashlib.sha256(kept.read_bytes()).hexdigest()
     if digest != file.sha256:
         kept.unlink()
-        raise OSError(f"{file.name}: SHA-256 {digest}, expected {file.sha256}")
+        raise OSError(f"{file.name}: SHA-256 is {digest}, expected {file.sha256}")
     return kept
 
 
@@ -150,7 +150,7 @@ def sized(text: str, file: OutsideFile) -> str:
     for pattern, replacement in file.sizes:
         text, count = re.subn(pattern, replacement, text)
         if not count and (pattern, replacement) != BENCHMARK:
-            raise ValueError(f"{file.name}: no {pattern!r} to replace")
+            raise ValueError(f"{file.name}: nothing to replace: {pattern!r} does not occur")
     return text
 
 

@@ -60,7 +60,7 @@ class Job:
             elif NAME.fullmatch(word):
                 value = self.values.get(word, "")
             else:
-                raise CannotRun(f"job {self.name}: expression {expression!r} is not known here")
+                raise CannotRun(f"job {self.name}: unsupported expression {expression!r}")
             if value:
                 return value
         return ""
@@ -90,7 +90,7 @@ def run_job(job: Job, folder: Path = ROOT) -> int:
     for step in job.row["steps"]:
         condition = str(step.get("if", "success()"))
         if condition not in ("always()", "success()", "failure()"):
-            raise CannotRun(f"job {job.name}: the condition {condition!r} is not known here")
+            raise CannotRun(f"job {job.name}: unsupported condition {condition!r}")
         runs = condition == "always()" or (condition == "failure()") == bool(failed)
         title = title_of(step)
         if not runs:
@@ -129,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
         workflow = load(arguments.workflow)
         jobs = workflow["jobs"]
         if arguments.job not in jobs:
-            raise CannotRun(f"no job {arguments.job!r}; jobs: {', '.join(jobs)}")
+            raise CannotRun(f"unknown job {arguments.job!r}; available: {', '.join(jobs)}")
         pairs = [item.partition("=") for item in arguments.set]
         if wrong := next((pair for pair in pairs if not pair[1] or not NAME.fullmatch(pair[0])), None):
             raise CannotRun(f"--set {wrong[0]}: expected for example vars.NIGHTLY_CHIPS=VALUE")

@@ -85,7 +85,7 @@ class MachineCapture:
             raise InputError(f"{folder}: no such folder", next="zinc-rt doctor --capture DIR creates one")
         if not folder.is_dir():
             raise InputError(
-                f"{folder}: a file, expected the folder of a capture", next="unpack it, then --from the folder"
+                f"{folder}: is a file, expected the folder of a capture", next="unpack it, then --from the folder"
             )
         files: dict[str, bytes] = {}
         unreadable: dict[str, str] = {}
@@ -106,7 +106,7 @@ class MachineCapture:
         unreadable |= _index(folder / INDEX)
         if not any(name.startswith(("proc/", "sys/", "etc/")) or "/" not in name for name in files):
             raise InputError(
-                f"{folder}: contains no data of a machine (no proc/, sys/, kernel.log, lspci.txt, ...)",
+                f"{folder}: not a capture (no proc/, sys/, kernel.log, lspci.txt, ...)",
                 next="docs/doctor.md describes the contents of a capture",
             )
         return MachineCapture(with_grep_output(files), unreadable)
@@ -165,7 +165,7 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
             unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
             return MachineCapture(with_grep_output(inside), unreadable)
     raise InputError(
-        f"{archive}: contains no data of a machine", next="docs/doctor.md describes the contents of a capture"
+        f"{archive}: not a capture of a machine", next="docs/doctor.md describes the contents of a capture"
     )
 
 
@@ -209,7 +209,7 @@ def _reasons(text: str, path: Path) -> dict[str, str]:
         ) from None
     schema = index.get("schema") if isinstance(index, dict) else None
     if schema != SCHEMA:
-        raise InputError(f"{path}: schema {schema!r}, this version reads {SCHEMA}", next="use a newer zinc-rt")
+        raise InputError(f"{path}: schema {schema!r}, but this version reads {SCHEMA}", next="use a newer zinc-rt")
     reasons = index.get("unreadable")
     return {str(name): str(reason) for name, reason in reasons.items()} if isinstance(reasons, dict) else {}
 

@@ -115,7 +115,7 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
     if arguments.source is None:
         if sys.platform != "linux":
             raise UsageError(
-                f"GPU tiers need Linux, this is {sys.platform}", next="--from a capture of a Linux machine"
+                f"GPU tiers need Linux, but this is {sys.platform}", next="--from a capture of a Linux machine"
             )
         return capture(ioctls=True, hung=arguments.hung)
     source: Path = arguments.source

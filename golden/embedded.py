@@ -35,5 +35,5 @@ def _pairs(made_by: str) -> list[Pair]:
     pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}{made_by}.npz") for stem in STEMS]
     missing = [path for pair in pairs for path in (pair.model, pair.golden) if not path.exists()]
     if missing:
-        raise InputError(f"{missing[0]}: an embedded golden is missing", next="reinstall the package")
+        raise InputError(f"{missing[0]}: the embedded golden is missing", next="reinstall the package")
     return pairs

@@ -112,7 +112,7 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
     tokens = " or ".join(map(str, sorted(counts)))
     logits = _required_array(path, arrays, f"logits{variant}", 2).astype(np.float32)
     if len(logits) not in counts:
-        raise InputError(f"{path}: {len(ids)} ids, but logits of {len(logits)} positions")
+        raise InputError(f"{path}: has {len(ids)} ids, but logits for {len(logits)} positions")
     l_out = arrays.get(f"l_out{variant}")
     if l_out is not None and (l_out.ndim != 3 or l_out.shape[1] not in counts):
         raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, expected (layers, {tokens}, width)")
@@ -148,7 +148,7 @@ def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray 
     rows = _required_array(path, arrays, "rows", 1)
     whole = np.issubdtype(rows.dtype, np.integer) and 0 < len(rows) < tokens
     if not whole or (np.diff(rows) <= 0).any() or rows[0] < 0 or rows[-1] >= tokens:
-        raise InputError(f"{path}: rows must be fewer than the {tokens} positions, and increase from 0")
+        raise InputError(f"{path}: expected fewer rows than the {tokens} positions, in increasing order from 0")
     return rows.astype(np.int32)
 
 
@@ -179,7 +179,7 @@ def _nodes(
             continue
         if not array.ndim or len(array) not in counts or not np.issubdtype(array.dtype, np.number):
             expected = " or ".join(map(str, sorted(counts)))
-            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, expected {expected} rows")
+            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, expected rows of {expected}")
         nodes[label] = array.astype(np.float32)
     return nodes
 
@@ -190,7 +190,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise InputError(f"{path}: a single array, not an .npz archive of named arrays")
+            raise InputError(f"{path}: contains a single array, not an .npz archive of named arrays")
         with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:

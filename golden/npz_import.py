@@ -27,7 +27,7 @@ def parse_names(pairs: list[str]) -> dict[str, str]:
         if not (theirs and equals and ours):
             raise UsageError(f"--map {pair}: expected their_name=our_name, like hidden_0=l_out-0")
         if theirs in names or ours in names.values():
-            raise UsageError(f"--map {pair}: {theirs} or {ours} is named twice")
+            raise UsageError(f"--map {pair}: {theirs} or {ours} is used twice")
         names[theirs] = ours
     return names
 
@@ -94,7 +94,7 @@ def _convert_array(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
         raise InputError(f"{dump}: {name} is {array.dtype}, expected floats")
     if np.isnan(array).any():
         where = np.argwhere(np.isnan(array))[0].tolist()
-        raise InputError(f"{dump}: {name}{where} is not a number, so nothing can be compared with it")
+        raise InputError(f"{dump}: {name}{where} contains NaN, so it cannot be compared")
     with np.errstate(over="ignore"):
         return array.astype(np.float32)
 
@@ -119,7 +119,7 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
     layers = hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
     embedding = gguf.tensors.get("token_embd.weight")
     if embedding is None:
-        raise InputError(f"{gguf.path}: no token_embd.weight", next="use a whole model")
+        raise InputError(f"{gguf.path}: the tensor token_embd.weight is missing", next="use a whole model")
     vocab, width = embedding.shape
     for name in ("ids", "logits"):
         if name not in arrays:
@@ -147,5 +147,5 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
             )
         if name in ("ids", "greedy_tokens") and not (array.min() >= 0 and array.max() < vocab):
             raise InputError(
-                f"{dump}: {name} runs from {array.min()} to {array.max()}, the vocabulary has {vocab}"
+                f"{dump}: {name} ranges from {array.min()} to {array.max()}, but the vocabulary has {vocab} tokens"
             )

@@ -59,7 +59,9 @@ class TorchRecorder:
         if not any(label.startswith("l_out-") for label in self.labels_of(model, table)):
             self.close()
             names = [name for name, _ in model.named_modules() if name][:12]
-            raise ValueError(f"no module is named like a layer (model.layers.0); the first are {', '.join(names)}")
+            raise ValueError(
+                f"found no layers (modules named like model.layers.0); the first modules are {', '.join(names)}"
+            )
 
     @staticmethod
     def labels_of(model: Any, table: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
@@ -85,7 +87,8 @@ class TorchRecorder:
         short = [label for label, array in arrays.items() if len(array) != count]
         if short:
             raise ValueError(
-                f"{short[0]} has {len(arrays[short[0]])} rows for {count} tokens; the prompt may have been cached"
+                f"{short[0]} has {len(arrays[short[0]])} rows for {count} tokens; part of the prompt may have "
+                "been cached"
             )
         everything: dict[str, Any] = {**arrays, "ids": np.asarray(ids, np.int32), "logits": rows_of(logits)}
         np.savez(path, **everything)
@@ -132,7 +135,7 @@ def rows_of(tensor: Any) -> np.ndarray:
     array = array.astype(np.float32)
     if array.ndim > 2:
         if array.shape[0] != 1:
-            raise ValueError(f"a batch of {array.shape[0]}: run one prompt at a time")
+            raise ValueError(f"got a batch of {array.shape[0]} prompts; run one prompt at a time")
         array = array[0]
     return array.copy()
 

@@ -21,7 +21,7 @@ def ratio_interval(
     fewer than two pairs.
     """
     if len(ours) != len(theirs) or len(ours) < 2 or min(*ours, *theirs) <= 0:
-        raise ValueError(f"expected two or more pairs of positive figures, saw {len(ours)} and {len(theirs)}")
+        raise ValueError(f"expected two or more pairs of positive figures, got {len(ours)} and {len(theirs)}")
     logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     draw = random.Random(SEED)
     means = sorted(statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))

@@ -257,7 +257,9 @@ def write_synthetic(path: Path, shape: ModelShape, *, header_only: bool = False)
         path.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path.parent).free
         if not header_only and total > free:
-            raise OutputError(f"{path}: needs {total / 1e9:.1f} GB, {free / 1e9:.1f} are free", next="name a disk")
+            raise OutputError(
+                f"{path}: needs {total / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free", next="name a disk"
+            )
         _write(unfinished, ARCHITECTURES[shape.architecture].architecture, metadata, planned, chosen, header_only)
         unfinished.replace(path)
     except OSError as error:

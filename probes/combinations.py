@@ -111,7 +111,7 @@ def load(path: Path = FILE) -> tuple[Combination, ...]:
         raise InputError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA or not isinstance(document.get("rows"), list):
-        raise InputError(f"{path}: schema {schema!r}, expected {SCHEMA} with a list of rows")
+        raise InputError(f"{path}: schema is {schema!r}, expected {SCHEMA} with a list of rows")
     rows = tuple(_row(item, f"{path}: row {index + 1}") for index, item in enumerate(document["rows"]))
     twice = {row.id for row in rows if sum(other.id == row.id for other in rows) > 1}
     if twice:
@@ -157,13 +157,13 @@ def _row(value: Any, where: str) -> Combination:
         )
         raise InputError(f"{where}: {'; '.join(problems)}")
     if value["verdict"] not in VERDICTS:
-        raise InputError(f"{where}: verdict {value['verdict']!r}, expected {', '.join(VERDICTS)}")
+        raise InputError(f"{where}: verdict is {value['verdict']!r}, expected {', '.join(VERDICTS)}")
     if value.get("module", "dkms") not in ("dkms", "in-tree"):
-        raise InputError(f"{where}: module {value['module']!r}, expected dkms or in-tree")
+        raise InputError(f"{where}: module is {value['module']!r}, expected dkms or in-tree")
     if not str(value["source"]).startswith("https://"):
         raise InputError(f"{where}: source {value['source']!r} is not a link")
     if not isinstance(value["date"], date):
-        raise InputError(f"{where}: date {value['date']!r}, expected YYYY-MM-DD")
+        raise InputError(f"{where}: date is {value['date']!r}, expected YYYY-MM-DD")
     chips, symptoms = value["chips"], value.get("symptoms", [])
     tables = {name: value.get(name, {}) for name in ("firmware", "packages", "parameters")}
     if not isinstance(chips, list) or not isinstance(symptoms, list):
@@ -171,7 +171,7 @@ def _row(value: Any, where: str) -> Combination:
     if not all(isinstance(table, dict) for table in tables.values()):
         raise InputError(f"{where}: firmware, packages and parameters must map names to conditions")
     if not any([*tables.values(), value.get("kernel"), value.get("module_version"), value.get("module")]):
-        raise InputError(f"{where}: no condition other than the chip: it would match every machine")
+        raise InputError(f"{where}: the chip is the only condition, so the row would match every machine")
     conditions = {name: {str(key): str(item) for key, item in table.items()} for name, table in tables.items()}
     return Combination(
         id=str(value["id"]),

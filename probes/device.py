@@ -63,7 +63,9 @@ def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
     """Check that a device exists. Raises UsageError for a missing device selected by name, NothingRan if
     there is none: nothing is simulated unless requested."""
     if spec.render_path and not Path(spec.render_path).exists():
-        raise UsageError(f"--device {spec.render_path}: there is none", next="zinc-rt devices lists the devices")
+        raise UsageError(
+            f"--device {spec.render_path}: no such render node", next="zinc-rt devices lists the devices"
+        )
     if spec.simulated or spec.render_path or amd_gpus(LinuxDriver()):
         return
     raise NothingRan(

@@ -83,14 +83,14 @@ def load(path: Path, known: Collection[str]) -> Expectations:
             chip = words[1]
             continue
         if words[0] not in KINDS:
-            raise InputError(f"{where}: {words[0]!r} is none of {', '.join(KINDS)}", next=_FORM)
+            raise InputError(f"{where}: unknown kind {words[0]!r}, expected one of {', '.join(KINDS)}", next=_FORM)
         if len(words) < 3:
             raise InputError(f"{where}: a reason is missing", next=_FORM)
         kind, name, reason = words
         if name not in known:
             raise InputError(f"{where}: no probe {name!r}", next="zinc-rt-pm4-test --list names them")
         if name in seen:
-            raise InputError(f"{where}: a second line for {name}")
+            raise InputError(f"{where}: duplicate line for {name}")
         seen.add(name)
         rows.append(ExpectedStatus(kind, name, reason, where))
     return Expectations(chip, tuple(rows))

@@ -71,6 +71,6 @@ def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4
             or (not re.fullmatch(r"[A-Za-z]\d+", term) and term and term.lower() in probe.title.lower())
         }
         if not selected:
-            raise UsageError(f"-k {term!r} selects no probe", next=f"{command} --list names them")
+            raise UsageError(f"-k {term!r} matches no probe", next=f"{command} --list names them")
         chosen |= selected
     return tuple(probe for probe in probes if probe.id in chosen)

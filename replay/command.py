@@ -84,7 +84,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     if arguments.trace_lane and not arguments.bisect:
-        raise UsageError("--trace-lane needs --bisect", next="add --bisect")
+        raise UsageError("--trace-lane requires --bisect", next="add --bisect")
     if arguments.emit_repro and (arguments.info or arguments.to_json or arguments.diff):
         raise UsageError("--emit-repro requires running the log", next="remove --info, --to-json or --diff")
     if arguments.threads < 0:
@@ -163,7 +163,7 @@ def _emit(arguments: argparse.Namespace) -> int:
         recorded = str(log.header.get("tier", "t_cpu"))
     choices = _choices(arguments, recorded)
     if len(choices) != 1:
-        raise UsageError("--emit-repro FILE takes one tier", next="--tiers t1")
+        raise UsageError("--emit-repro FILE accepts only one tier", next="--tiers t1")
     (choice,) = choices
     captured = write_program(
         arguments.log,

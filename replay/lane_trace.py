@@ -38,7 +38,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = DEFAULT
     """
     kernels = sets.kernel_set(sets.code_of(arch))
     if not isinstance(kernels, BinaryKernelSet):
-        raise UnsupportedError(f"there are no kernels for {arch}")
+        raise UnsupportedError(f"no kernels are available for {arch}")
     with LogReader(node_log) as log:
         tape = read_tape(log)
         (step,) = tape.steps

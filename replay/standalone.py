@@ -60,7 +60,7 @@ def emit(captured: StepCapture, path: str | Path, *, log: str | Path, command: s
         next_ = f"zinc-rt replay {shlex.quote(str(log))} --tiers {captured.tier} --bisect --emit-repro FOLDER"
         raise UsageError(
             (
-                f"{path.name}: the step's buffers have {held >> 20} MiB, the limit of a program is "
+                f"{path.name}: the step's buffers take {held >> 20} MiB, but a program can hold at most "
                 f"{LIMIT_BYTES >> 20} MiB"
             ),
             next=f"bisect first, which leaves one node: {next_}",

@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     option = config.option
     if option.since:
         if named:
-            raise pytest.UsageError("--since selects the test files: leave the paths out")
+            raise pytest.UsageError("--since cannot be combined with paths, because it selects the test files")
         try:
             selected = affected_tests(changed_files(option.since), import_graph())
         except ValueError as error:

@@ -112,7 +112,7 @@ class _Parser:
         try:
             text: str = json.loads(raw)
         except ValueError as error:
-            raise InputError(f"{self._name}, line {self._line}: {raw} is no JSON string: {error}") from error
+            raise InputError(f"{self._name}, line {self._line}: {raw} is not a JSON string: {error}") from error
         return text
 
     def _int(self, what: str) -> int:
@@ -144,7 +144,7 @@ class _Parser:
     def _buffer_name(self) -> str:
         name = self._take("name", "a buffer name")
         if not is_buffer_name(name):
-            raise self._wrong(f"{name!r} is not a buffer name; expected a name such as model.attn.q_weight[3]")
+            raise self._wrong(f"{name!r} is not a buffer name; expected a name like model.attn.q_weight[3]")
         return name
 
     def _operands(self) -> tuple[str, ...]:

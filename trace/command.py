@@ -90,7 +90,7 @@ def _body(arguments: argparse.Namespace) -> int:
     looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None or named
     for name in ("step", "export", "tier", "model"):
         if getattr(arguments, name) is not None and arguments.show is None:
-            raise UsageError(f"--{name} goes with --show NODE")
+            raise UsageError(f"--{name} requires --show NODE")
     if looks:
         if wrapped or arguments.out:
             raise UsageError(
@@ -98,7 +98,7 @@ def _body(arguments: argparse.Namespace) -> int:
             )
         if arguments.command:
             raise UsageError(
-                f"{arguments.command[0]} follows the log, where no argument is expected",
+                f"unexpected argument {arguments.command[0]} after the log",
                 next=f"put options before {arguments.log}",
             )
         if arguments.log is None:
@@ -139,7 +139,7 @@ def _command(name: str) -> Command:
     points = registered_commands()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})
-        raise UsageError(f"no command {name!r} to record", next=f"one of {', '.join(known)}")
+        raise UsageError(f"unknown command {name!r}", next=f"one of {', '.join(known)}")
     command: Command = points[name].load()
     return command
 

@@ -61,7 +61,7 @@ def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
         )
     magic, version, size, crc = _FILE.unpack(head)
     if magic != MAGIC:
-        raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, expected {MAGIC!r}")
+        raise InputError(f"{name}: not a log: begins with {head[:4]!r}, expected {MAGIC!r}")
     if version not in READ:
         known = f"{', '.join(map(str, READ[:-1]))} and {READ[-1]}"
         raise InputError(

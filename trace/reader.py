@@ -80,11 +80,11 @@ class LogReader:
         head = self._blobs.get(digest)
         if head is None:
             raise InputError(
-                f"{self.path}: the log does not contain the bytes {digest[:12]}", next="record at level inputs"
+                f"{self.path}: the log does not contain the blob {digest[:12]}", next="record at level inputs"
             )
         content = self._unpack(head)
         if content is None or hashlib.sha256(content).hexdigest() != digest:
-            raise InputError(f"{self.path}: the bytes {digest[:12]} at {head.offset} are damaged")
+            raise InputError(f"{self.path}: the blob {digest[:12]} at byte {head.offset} is damaged")
         return content
 
     def has(self, digest: str) -> bool:

@@ -141,7 +141,7 @@ def _row(array: np.ndarray) -> str:
 
 def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
     if not tape.steps:
-        raise InputError(f"{log.path}: no step was recorded", next="zinc-rt-replay --info lists its contents")
+        raise InputError(f"{log.path}: the log contains no steps", next="zinc-rt-replay --info lists its contents")
     if number is None:
         return tape.steps[-1]
     selected = next((step for step in tape.steps if step.number == number), None)
@@ -155,7 +155,7 @@ def _select_nodes(graph: OpGraph, pattern: str) -> list[tuple[int, Node]]:
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
     if pattern.isdigit():
         if int(pattern) >= len(nodes):
-            raise UsageError(f"--show {pattern}: {graph.name} has nodes 0 to {len(nodes) - 1}")
+            raise UsageError(f"--show {pattern}: {graph.name} only has nodes 0 to {len(nodes) - 1}")
         return [(int(pattern), nodes[int(pattern)])]
 
     def named(node: Node) -> bool:

@@ -117,7 +117,7 @@ def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, 
     elif buffer and buffer not in tape.graphs[graph].graph.buffers:
         raise InputError(f"{log.path}: a record refers to {buffer}, which is not in graph {graph}")
     if len(key) not in KEY_NUMBERS or min(key) < 1:
-        raise InputError(f"{log.path}: {key} is not a key of a graph")
+        raise InputError(f"{log.path}: {key} is not a valid graph key")
 
 
 def require_inputs(log: LogReader, tape: Tape) -> None:
@@ -127,16 +127,16 @@ def require_inputs(log: LogReader, tape: Tape) -> None:
     name = log.path
     if log.damage:
         raise InputError(
-            f"{name}: {log.damage[0]}, and the missing data may be needed by a step",
+            f"{name}: {log.damage[0]}, and a step may need the missing data",
             next="zinc-rt-replay --info lists what is left; copy the log again",
         )
     if tape.level == "digest":
         raise InputError(
-            f"{name}: level digest: only digests of the written data were recorded, so it cannot be replayed",
+            f"{name}: cannot be replayed, because it was recorded at level digest, without the written data",
             next="record with --level inputs",
         )
     if not tape.steps:
-        raise InputError(f"{name}: no step was recorded", next="zinc-rt-replay --info lists its contents")
+        raise InputError(f"{name}: the log contains no steps", next="zinc-rt-replay --info lists its contents")
 
 
 def data_of(log: LogReader, write: records.Wrote) -> bytes:

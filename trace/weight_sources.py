@@ -54,7 +54,7 @@ def _embedded(log: LogReader, record: records.WeightRecord) -> Weight:
             raw = content.reshape(*record.shape[:-1], -1)
     except ValueError as error:
         raise InputError(
-            f"{log.path}: {record.name}: {content.nbytes} bytes are no {record.dtype} {list(record.shape)}"
+            f"{log.path}: {record.name}: {content.nbytes} bytes do not match {record.dtype} {list(record.shape)}"
         ) from error
     return Weight(record.dtype, record.shape, raw)
 

@@ -216,7 +216,10 @@ def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJ
     from zinc_rt.validate.prepare import prepare
 
     if len(arguments.models) > 1 and arguments.golden:
-        raise UsageError("--golden contains the values of one model", next="name only that model")
+        raise UsageError(
+            "--golden cannot be used with several models: it contains the values of one",
+            next="name only that model",
+        )
     namespaces = [
         argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]
     ]

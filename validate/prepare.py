@@ -92,10 +92,15 @@ def _job(
     first_input = _first_input(gguf, layers, tokens, ctx, arguments, settings)
     if first_input is not None and not first_input.true:
         if arguments.golden:
-            raise UsageError("--golden contains values of the model's own input", next="--input F.npz")
+            raise UsageError(
+                "--golden cannot be combined with --input: it contains values for the model's own input",
+                next="--input F.npz",
+            )
         golden, dropped = None, golden is not None
     if golden is not None and tokens != [int(token) for token in golden.ids]:
-        raise UsageError(f"{golden.path.name} was made for other tokens", next="remove --tokens and --prompt")
+        raise UsageError(
+            f"{golden.path.name} was created for a different prompt", next="remove --tokens and --prompt"
+        )
     reference = _reference(tiers, golden, arguments)
     oracle = arguments.input == "oracle" or (len(tiers) == 1 and golden is None)  # judges, or feeds the layers
     run = [spec.choice for spec in (*tiers, *([reference] if reference is not None else []))]
@@ -149,10 +154,10 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
     if asked < 0:
         raise UsageError(f"--steps {asked}: expected 0 or more")
     if asked and not layers.whole:
-        raise UsageError(f"--steps {asked}: greedy tokens need every layer", next="remove --layers or --steps")
+        raise UsageError(f"--steps {asked}: greedy tokens require all layers", next="remove --layers or --steps")
     if asked > room:
         raise UsageError(
-            f"--steps {asked}: the context has room for {room} more tokens",
+            f"--steps {asked}: the context has room for only {room} more tokens",
             next="use fewer steps or a larger --ctx",
         )
     return asked
@@ -173,7 +178,7 @@ def _check_node_names(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argpa
         only = Selection((glob,), layers.first, layers.last)
         if not any(only.selects(label, layer) for label, layer in labels):
             raise UsageError(
-                f"--nodes {glob}: no such value in these layers", next="zinc-rt inspect --graph lists them"
+                f"--nodes {glob}: no node of these layers matches", next="zinc-rt inspect --graph lists them"
             )
 
 
@@ -198,7 +203,8 @@ def check_model_matches(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
     ):
         if recorded is not None and recorded != item:
             raise InputError(
-                f"{golden.path}: made for another model: its {what} is {recorded}, {gguf.path.name} has {item}"
+                f"{golden.path}: was created for another model: its {what} is {recorded}, but {gguf.path.name} "
+                f"has {item}"
             )
     recorded_digest = golden.meta.get("model_digest")
     if recorded_digest and recorded_digest != digest(gguf):
@@ -207,8 +213,8 @@ def check_model_matches(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
             "" if golden.foreign else f"; or make it again: {golden.meta.get('command', 'zinc-rt golden make')}"
         )
         raise InputError(
-            f"{golden.path}: made for a file with digest {str(recorded_digest)[:12]}, {gguf.path.name} has "
-            f"{digest(gguf)[:12]}",
+            f"{golden.path}: was created for a file with digest {str(recorded_digest)[:12]}, but "
+            f"{gguf.path.name} has {digest(gguf)[:12]}",
             next=f"--model {named}{remake}",
         )
 
@@ -219,7 +225,7 @@ def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
         return min(default_ctx(gguf, None), golden.ctx)
     ctx = default_ctx(gguf, asked)
     if ctx > trained_ctx(gguf):  # nobody's values are known there
-        raise UsageError(f"--ctx {ctx}: this model's context is 1 to {trained_ctx(gguf)} tokens")
+        raise UsageError(f"--ctx {ctx}: expected 1 to {trained_ctx(gguf)} tokens for this model")
     return ctx
 
 
@@ -251,7 +257,7 @@ def _first_input(
     if not layers.first:
         if arguments.input not in (arguments.defaults["input"], "oracle"):
             raise UsageError(
-                f"--input {arguments.input}: layer 0 reads the prompt itself",
+                f"--input {arguments.input}: layer 0 takes its input from the prompt",
                 next="start at a later layer: --layers 1:",
             )
         return None
@@ -273,7 +279,7 @@ def _first_input(
     if what.startswith("random:"):
         seed = what.removeprefix("random:")
         if not seed.isdigit():
-            raise UsageError(f"--input {what}: expected random:SEED with a whole number")
+            raise UsageError(f"--input {what}: expected random:SEED with an integer seed")
         return random_input(int(seed), len(tokens), width)
     return file_input(what, layers, len(tokens), width)
 

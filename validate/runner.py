@@ -137,8 +137,8 @@ class ValidationRunner:
         if known is not None:
             if known.asked != text:
                 raise CheckFailed(
-                    f"{spec.text}: {what}: the cache gives the result of another run, {known.asked}: its key does "
-                    "not tell them apart",
+                    f"{spec.text}: {what}: the cache returned the result of another run, {known.asked}: both "
+                    "have the same key",
                     next="--no-cache; suspect validate/cache.py, key_of",
                 )
             if known.cached:

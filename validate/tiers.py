@@ -36,13 +36,13 @@ def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSp
         row, _ = registry.parse(name)
         if len(rest) > 1 or not set(rest) <= set(row.kernel_sets):
             raise UsageError(
-                f"--tiers {part}: no ordering and no kernel set of {row.tier} is called {':'.join(rest)!r}",
+                f"--tiers {part}: {row.tier} has no ordering or kernel set named {':'.join(rest)!r}",
                 next=f"orderings: {', '.join(known)}; kernel sets: {', '.join(row.kernel_sets)}",
             )
         spec = TierSpec(row.tier, own, part.strip(), "".join(rest))
         if spec in specs:
             raise UsageError(
-                f"--tiers names {spec.text} twice, in one ordering",
+                f"--tiers contains {spec.text} twice with the same ordering",
                 next="add an ordering: t_cpu,t_cpu:float32-dequant",
             )
         specs.append(spec)

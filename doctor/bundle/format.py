@@ -109,7 +109,9 @@ def replaceable(folder: Path) -> list[str]:
         return [archive.safe(str(file["path"]), folder) for file in manifest["files"]] + [MANIFEST]
     except (OSError, InputError) as error:
         if any(folder.iterdir()):
-            raise OutputError(f"{folder}: holds other files", next="give a new folder, or FILE.tar.gz") from error
+            raise OutputError(
+                f"{folder}: contains other files", next="give a new folder, or FILE.tar.gz"
+            ) from error
         return []
 
 
@@ -146,7 +148,7 @@ def _manifest(content: bytes, where: Path) -> dict[str, Any]:
         raise InputError(f"{where}: not a bundle: bundle.json is damaged", next="ask the sender for it again")
     if body["schema"] != SCHEMA:
         raise InputError(
-            f"{where}: schema {str(body['schema'])[:40]}, this build reads {SCHEMA}",
+            f"{where}: schema {str(body['schema'])[:40]}, but this build reads {SCHEMA}",
             next="use the zinc-rt version that created it",
         )
     for name, kind in _MEMBERS.items():

@@ -51,7 +51,7 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
     }
     wrong = next(problems(report), None)
     if wrong is not None:
-        raise OutputError(f"KCIDB would reject the export: {wrong}", next="please report it")
+        raise OutputError(f"the export is not valid in KCIDB's schema: {wrong}", next="please report it")
     return report
 
 

@@ -186,7 +186,7 @@ class KeptPositions:
                 f"rows {', '.join(map(str, self.rows))}: expected distinct positions within {tokens} tokens"
             )
         if len(self.rows) == tokens:
-            raise UsageError(f"rows of all {tokens} tokens", next="remove at least one of them")
+            raise UsageError(f"rows include all {tokens} tokens", next="remove at least one of them")
         if not (self.rows or self.whole):
             raise UsageError("no values would be stored", next="select rows to store")
 
@@ -295,7 +295,7 @@ def _run(
         capture = GraphCapture(llama, {value.label for value in values}, exact_gelu=exact_gelu)
         session = llama.llama_init_from_model(loaded, _context_settings(llama, context, capture))
         if not session:
-            raise UnsupportedError(f"{model}: llama.cpp made no context: {_reason(lines)}")
+            raise UnsupportedError(f"{model}: llama.cpp could not create a context: {_reason(lines)}")
         stack.callback(llama.llama_free, session)
 
         def decode(ids: Sequence[int], first: int) -> np.ndarray:
@@ -348,7 +348,7 @@ def _check(model: Path, tokens: Sequence[int], steps: int, context: int, vocab: 
         raise UsageError(f"{len(tokens)} tokens and {steps} steps exceed a context of {context}")
     if min(tokens) < 0 or max(tokens) >= vocab:
         raise InputError(
-            f"{model}: token ids range up to {vocab - 1}, the prompt has {min(tokens)}..{max(tokens)}"
+            f"{model}: token ids range up to {vocab - 1}, but the prompt has ids {min(tokens)} to {max(tokens)}"
         )
 
 

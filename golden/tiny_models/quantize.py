@@ -32,7 +32,7 @@ def quantize(rows: np.ndarray, dtype: str) -> np.ndarray:
     if rows.shape[-1] % block:
         raise InputError(f"{dtype} needs rows with a multiple of {block} values, got {rows.shape[-1]}")
     if not np.isfinite(rows).all():
-        raise InputError(f"rows for {dtype} contain infinities or NaN")
+        raise InputError(f"cannot quantise rows to {dtype}: they contain infinities or NaN")
     if dtype == "f32":
         return rows
     if block > 1:  # far below what a float16 scale reaches, and gguf divides by such a block's largest value

@@ -89,7 +89,7 @@ def _merge_results(merges: list[tuple[str, str]], known: list[str]) -> list[str]
 
 def _pad_vocabulary(tokens: list[str], types: list[int], size: int) -> tuple[list[str], list[int]]:
     if len(tokens) > size:
-        raise UsageError(f"a vocabulary of {size} tokens is too small, this kind needs at least {len(tokens)}")
+        raise UsageError(f"a vocabulary of {size} tokens is too small; this kind needs at least {len(tokens)}")
     unused = [f"[PAD{index}]" for index in range(len(tokens), size)]
     return tokens + unused, types + [UNUSED] * len(unused)
 

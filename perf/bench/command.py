@@ -99,19 +99,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     if arguments.vs_figure and not arguments.vs:
-        raise UsageError("--vs-figure goes with --vs")
+        raise UsageError("--vs-figure requires --vs")
     theirs = runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
     several = len(arguments.slots) > 1
     if several and arguments.runs < 2:
-        raise UsageError("several numbers of slots need --runs 2 or more: a ratio needs a spread")
+        raise UsageError("several numbers of slots need --runs 2 or more, to measure the spread of the ratio")
     if several and (theirs is not None or arguments.history or arguments.requests):
         text = f"--slots {arguments.slots[0]}"
-        raise UsageError("--vs, --history and --requests need one number of slots", next=text)
+        raise UsageError("--vs, --history and --requests require a single number of slots", next=text)
     lengths = (arguments.prompt_tokens, arguments.tokens)
     loads = [BenchWorkload(*lengths, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
     load = loads[0]
     if theirs is not None and load.runs < 2:
-        raise UsageError("--vs needs --runs 2 or more: a ratio needs a spread")
+        raise UsageError("--vs needs --runs 2 or more, to measure the spread of the ratio")
     knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
     report = start_report(Report("perf bench"), arguments)

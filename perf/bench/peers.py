@@ -47,9 +47,9 @@ def llama_bench(text: str) -> PeerRun:
         speed = float(row["avg_ts"])
         samples = [float(value) for value in row["samples_ts"]]
         if not samples or not all(math.isfinite(value) and value > 0 for value in (*samples, speed)):
-            raise ValueError("its samples are not speeds")
+            raise ValueError("the samples are not valid speeds")
         if abs(sum(samples) / len(samples) - speed) > 1e-2 * speed:
-            raise ValueError("its average is not that of its samples")
+            raise ValueError("the average does not match the samples")
         return PeerRun(
             version=f"{row['build_commit']} ({row['build_number']})" if row["build_commit"] else "",
             devices=f"{row['gpu_info']}; {row['backends']}",
@@ -62,7 +62,7 @@ def llama_bench(text: str) -> PeerRun:
             when=str(row["test_time"]),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"not the JSON of llama-bench with one text generation test: {error!r}") from error
+        raise InputError(f"not JSON from llama-bench with one text generation test: {error!r}") from error
 
 
 KNOWN: Mapping[str, Callable[[str], PeerRun]] = {"llama-bench": llama_bench}

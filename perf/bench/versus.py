@@ -39,7 +39,7 @@ class OtherProgram:
                 self.words, capture_output=True, text=True, timeout=self.timeout_seconds, check=False
             )
         except FileNotFoundError as error:
-            raise UsageError(f"--vs: {name}: no such program") from error
+            raise UsageError(f"--vs: program {name} not found") from error
         except subprocess.TimeoutExpired as error:
             raise InputError(f"--vs: {name} ran longer than {self.timeout_seconds:g} s") from error
         if result.returncode != 0:
@@ -79,7 +79,7 @@ def speed_in(text: str, stdout: str, matcher: re.Pattern[str] | None = None) -> 
         if figures and figures[-1] > 0:
             return figures[-1]
     raise InputError(
-        f"--vs: its output contains no decode speed: {text.strip()[-200:]!r}",
+        f"--vs: found no decode speed in the output: {text.strip()[-200:]!r}",
         next="set the pattern of the speed with --vs-figure 'REGEX'",
     )
 

@@ -171,7 +171,7 @@ def _head(text: str, signers: Path | None) -> str:
     if signers is None:
         return text
     if not is_file:
-        raise UsageError("--signers goes with the file of a signed head", next="--head F.json")
+        raise UsageError("--signers requires a signed head file", next="--head F.json")
     head = read_head(Path(text))
     verify(head, signers)
     return head.head

@@ -157,7 +157,7 @@ def read_milestones(path: Path) -> tuple[Milestone, ...]:
     try:
         document = load_yaml(path.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:
-            raise ValueError(f"schema {document.get('schema')!r}; this build reads {SCHEMA!r}")
+            raise ValueError(f"schema is {document.get('schema')!r}; this build reads {SCHEMA!r}")
         models = {
             key: WantedModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
             for key, row in document["models"].items()
@@ -172,7 +172,7 @@ def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel], units:
     criteria = tuple(_criterion(row["id"], criterion, models, units) for criterion in row["criteria"])
     names = [criterion.id for criterion in criteria]
     if len(set(names)) < len(names):
-        raise ValueError(f"{row['id']}: a criterion's id is used twice")
+        raise ValueError(f"{row['id']}: duplicate criterion id")
     predicted = {str(key): float(value) for key, value in row["predicted"].items()}
     return Milestone(row["id"], row["title"], row["scope"], predicted, tuple(row.get("notes", ())), criteria)
 
@@ -194,15 +194,15 @@ def _criterion(
     needed = {field.name for field in fields(Criterion) if field.default is field.default_factory is MISSING}
     missing = needed - set(argument) - {"milestone"}
     if unknown or missing:
-        raise ValueError(f"{where}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+        raise ValueError(f"{where}: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}")
     if argument["type"] not in get_args(Kind):
-        raise ValueError(f"{where}: type {argument['type']!r}")
+        raise ValueError(f"{where}: unknown type {argument['type']!r}")
     if not argument["source"]:
         raise ValueError(f"{where}: no source")
     if argument["type"] == "structural" and not argument.get("measure"):
         raise ValueError(f"{where}: a structural criterion needs a measure")
     if argument["type"] == "timed" and not all(argument.get(name) for name in ("measure", "figure", "tier")):
-        raise ValueError(f"{where}: a timed criterion names its measure, figure and tier")
+        raise ValueError(f"{where}: a timed criterion needs a measure, a figure and a tier")
     if argument["type"] == "measured":
         lacking = [n for n in ("measure", "figure", "model", "tier", "hardware", "forbids") if not argument.get(n)]
         if lacking:

@@ -82,9 +82,9 @@ def moment(text: object, name: str) -> datetime:
     try:
         time = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ValueError(f"{name} is {text!r}, expected a time") from None
+        raise ValueError(f"{name} is {text!r}, expected a date and time") from None
     if time.tzinfo is None:
-        raise ValueError(f"{name} is {text!r}, expected a time with its zone")
+        raise ValueError(f"{name} is {text!r}, expected a time with a time zone")
     return time.astimezone(UTC)
 
 

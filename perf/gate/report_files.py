@@ -100,7 +100,7 @@ def _report(path: Path, *, required: bool) -> ReportFile | None:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: no report: {error}") from error
+        raise InputError(f"{path}: not a report: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         if not required:
             return None
@@ -117,7 +117,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} twice in one object")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} occurs twice in one object")
     return members
 
 
@@ -133,4 +133,4 @@ def _statement(path: Path) -> Statement:
             raise ValueError("`by` and `saw` must not be empty")
         return Statement(path, words["criterion"], words["by"], row["date"], words["saw"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: no statement: {error}", next="docs/perf.md shows one") from error
+        raise InputError(f"{path}: not a statement: {error}", next="docs/perf.md shows one") from error

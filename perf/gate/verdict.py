@@ -51,7 +51,7 @@ def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = ""
 
 def _structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
     if clamps := lab.settings.clamps():
-        return _result(criterion, "blocked", f"a shortcut is in force: {'; '.join(clamps)}")
+        return _result(criterion, "blocked", f"a shortcut is active: {'; '.join(clamps)}")
     try:
         measured_value = MEASURES[criterion.measure](lab, **criterion.arguments)
     except CannotMeasure as error:

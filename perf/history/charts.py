@@ -65,7 +65,7 @@ def write_plot(path: Path, every: list[Series]) -> None:
         write_atomically(path, lambda file: file.write(page.encode()))
         return
     if path.suffix != ".png":
-        raise UnsupportedError(f"{path}: plots are .html or .png")
+        raise UnsupportedError(f"{path}: expected a plot file with the suffix .html or .png")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.history.trends import series_of, write_csv
 
     if (arguments.head_file or arguments.signer) and not arguments.sign:
-        raise UsageError("--head-file and --signer go with --sign KEY")
+        raise UsageError("--head-file and --signer require --sign KEY")
     paths = [str(path) for path in (arguments.plot, arguments.csv, arguments.head_file) if path]
     check_writable(*paths, report=arguments.json)
     out = output_stream(arguments)

@@ -54,7 +54,7 @@ def sign(history: History, key: Path, signer: str) -> SignedHead:
     if history.problem or not history.entries:
         raise InputError(f"the history cannot be signed: {history.problem or 'it is empty'}")
     if not signer or any(character in signer for character in " \t\n,*!?"):
-        raise UsageError(f"--signer {signer!r}: expected a name without spaces, commas and wildcards")
+        raise UsageError(f"--signer {signer!r}: expected a name without spaces, commas or wildcards")
     last = history.entries[-1]
     head = SignedHead(last.hash, last.sequence, datetime.now(UTC).isoformat(timespec="seconds"), signer)
     result = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, "-", data=head.message)
@@ -71,7 +71,7 @@ def read_head(path: Path) -> SignedHead:
             raise ValueError(f"expected schema {SCHEMA}")
         head = SignedHead(**row)
         if not isinstance(head.sequence, int) or len(head.head) != 64 or not head.signature:
-            raise ValueError("no hash, entry number or signature")
+            raise ValueError("the hash, entry number or signature is missing")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: not a signed head: {error}", next="zinc-rt perf history F.jsonl --sign KEY"
@@ -90,7 +90,8 @@ def verify(head: SignedHead, signers: Path) -> None:
         result = _ssh_keygen("verify", *words, data=head.message)
     if result.returncode:
         raise InputError(
-            f"the signature of head {head.head[:12]} is not one of {head.signer} in {signers}: {_reason(result)}",
+            f"the signature of head {head.head[:12]} is not from a key of {head.signer} in {signers}: "
+            f"{_reason(result)}",
             next="fetch the head again; if it repeats, treat the history as edited",
         )
 
@@ -110,7 +111,7 @@ def _ssh_keygen(operation: str, *words: str, data: bytes) -> subprocess.Complete
         raise InputError("ssh-keygen is not installed", next=NO_TOOL) from error
     except subprocess.TimeoutExpired as error:
         raise InputError(
-            f"ssh-keygen did not answer in {SECONDS} s", next="use a key without passphrase"
+            f"ssh-keygen did not finish within {SECONDS} s", next="use a key without passphrase"
         ) from error
 
 

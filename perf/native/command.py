@@ -118,7 +118,7 @@ def _select_cases(arguments: argparse.Namespace) -> list[NativeCase]:
     known = {case.model: case for case in CASES}
     for name in names:
         if name not in known:
-            raise UsageError(f"--models {name}: not a model of this benchmark", next=f"one of {', '.join(known)}")
+            raise UsageError(f"--models {name}: unknown benchmark model", next=f"one of {', '.join(known)}")
     return [known[name] for name in names] or list(CASES)
 
 

@@ -113,7 +113,7 @@ def parse_bench(text: str) -> dict[str, float]:
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"llama-bench printed no valid JSON: {text.strip()[:200]!r}") from error
     if set(speeds) != {"decode", "prefill"} or min(speeds.values()) <= 0:
-        raise InputError(f"llama-bench gave {speeds}, expected a speed of decode and of prefill")
+        raise InputError(f"llama-bench reported {speeds}, expected one decode speed and one prefill speed")
     return speeds
 
 
@@ -125,7 +125,7 @@ def parse_batched(text: str) -> float:
     except (IndexError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"llama-batched-bench printed no JSON line: {text.strip()[-200:]!r}") from error
     if speed <= 0:
-        raise InputError(f"llama-batched-bench gave {speed} tok/s")
+        raise InputError(f"llama-batched-bench reported {speed} tok/s")
     return speed
 
 
@@ -134,7 +134,9 @@ def find(folder: Path | None = None) -> LlamaCpp | None:
     if folder is not None:
         bins = [item for item in (folder, folder / "bin") if _is_complete(item)]
         if not bins:
-            raise NoPeer(f"{folder}: no {' and '.join(TARGETS)} in it", next="name the folder that contains both")
+            raise NoPeer(
+                f"{folder}: does not contain {' and '.join(TARGETS)}", next="name the folder that contains both"
+            )
         return LlamaCpp((bins[0],))
     bins = [item for item in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _is_complete(item)]
     return LlamaCpp(tuple(bins)) if bins else None
@@ -153,7 +155,7 @@ def build(say: Callable[[str], None]) -> LlamaCpp:
         missing.append("a C++ compiler")
     if missing:
         raise NoPeer(
-            f"there is no llama.cpp to compare with: {', '.join(missing)} missing to build it",
+            f"cannot build llama.cpp for the comparison: {', '.join(missing)} not installed",
             next="apt install cmake ninja-build g++ (Debian, Ubuntu), or name a build with --llama FOLDER",
         )
     source = _source(say)
@@ -163,7 +165,7 @@ def build(say: Callable[[str], None]) -> LlamaCpp:
         _compile(source, home() / "build-no-amx", [*CMAKE, *NO_AMX])
     built = find()
     if built is None:
-        raise NoPeer("the build of llama.cpp left no programs", next=f"look into {home()}")
+        raise NoPeer("the build of llama.cpp produced no programs", next=f"look into {home()}")
     return built
 
 

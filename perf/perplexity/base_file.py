@@ -37,7 +37,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
     free = shutil.disk_usage(target.parent).free
     if rows * vocab * 4 > free:
         raise OutputError(
-            f"{path}: needs {rows * vocab * 4 / 1e9:.1f} GB, {free / 1e9:.1f} are free",
+            f"{path}: needs {rows * vocab * 4 / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free",
             next="use fewer --chunks, a smaller --ctx, or another disk",
         )
     try:
@@ -57,7 +57,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
                 writer = RowWriter(file, path)
                 yield writer
         if writer.rows != rows:
-            raise OutputError(f"{path}: {writer.rows} of {rows} rows were written", next=AGAIN)
+            raise OutputError(f"{path}: only {writer.rows} of {rows} rows were written", next=AGAIN)
         with _named_errors(path):
             unfinished.replace(target)
     finally:
@@ -101,7 +101,7 @@ class BaseLogits:
             self._file = self._archive.open(LOGITS)
             version = np.lib.format.read_magic(self._file)
             if version != (1, 0):
-                raise ValueError(f"an array of version {version}")
+                raise ValueError(f"unsupported .npy version {version}")
             shape, _, dtype = np.lib.format.read_array_header_1_0(self._file)
             self.rows, self.vocab = (int(size) for size in shape)
             if dtype != np.dtype("<f4"):
@@ -109,7 +109,7 @@ class BaseLogits:
         except OSError as error:
             raise unreadable(path, error) from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: not a base file of perplexity: {error}", next=AGAIN) from error
+            raise InputError(f"{path}: not a perplexity base file: {error}", next=AGAIN) from error
         if self.meta.get("format") != FORMAT:
             raise InputError(
                 f"{path}: format {self.meta.get('format')!r}; this build reads {FORMAT!r}", next=AGAIN

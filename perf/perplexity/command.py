@@ -81,7 +81,7 @@ def _body(arguments: argparse.Namespace) -> int:
         if not (arguments.kl_base or arguments.against):
             raise UsageError("--max-kl needs --kl-base B.npz or --against TIER")
         if not arguments.max_kl >= 0:
-            raise UsageError(f"--max-kl {arguments.max_kl:g}: expected nats, 0 or more")
+            raise UsageError(f"--max-kl {arguments.max_kl:g}: expected 0 or more nats")
     knobs, out = options.settings(), output_stream(arguments)
     report = start_report(Report("perplexity"), arguments)
     with ExitStack() as opened:
@@ -153,7 +153,9 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None)
     if base is not None:
         ctx = int(base.meta["ctx"])
         if arguments.ctx not in (None, ctx):
-            raise UsageError(f"--ctx {arguments.ctx}: the base has chunks of {ctx} tokens", next="omit --ctx")
+            raise UsageError(
+                f"--ctx {arguments.ctx}: the base was computed with chunks of {ctx} tokens", next="omit --ctx"
+            )
         return ctx
     if arguments.ctx is not None:
         return default_ctx(gguf, arguments.ctx)
@@ -197,7 +199,7 @@ def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, parts:
     if mine != theirs:
         index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
         raise UsageError(
-            f"{base.path}: its tokens differ from token {index} on: the text or the tokenizer is different",
+            f"{base.path}: the tokens differ from token {index} on, so the text or the tokenizer is different",
             next="omit --text to use the text of the base, or create the base again",
         )
 

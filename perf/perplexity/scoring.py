@@ -42,7 +42,7 @@ def chunks(
 ) -> list[TextChunk]:
     """Split a text into chunks. Raise UsageError for a text shorter than a chunk, and for invalid counts."""
     if ctx < LEAST_CTX:
-        raise UsageError(f"--ctx {ctx}: a chunk has {LEAST_CTX} tokens or more")
+        raise UsageError(f"--ctx {ctx}: expected {LEAST_CTX} tokens or more per chunk")
     if maximum is not None and maximum < 1:
         raise UsageError(f"--chunks {maximum}: expected 1 or more")
     count = len(tokens) // ctx

@@ -59,7 +59,9 @@ def read_rows(path: Path) -> list[BenchRow]:
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
-                raise InputError(f"{path}: no column {', '.join(missing)}", next=f"columns: {', '.join(COLUMNS)}")
+                raise InputError(
+                    f"{path}: missing columns {', '.join(missing)}", next=f"columns: {', '.join(COLUMNS)}"
+                )
             rows = [_row(path, reader.line_num, item) for item in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: {error}") from error
@@ -72,7 +74,7 @@ def _row(path: Path, line: int, row: dict[str, str]) -> BenchRow:
     test = TEST.fullmatch(row["test"].strip())
     try:
         if test is None:
-            raise ValueError(f"test {row['test']!r}, expected pp512, tg128 or tg32 @ d16384")
+            raise ValueError(f"unknown test {row['test']!r}, expected pp512, tg128 or tg32 @ d16384")
         size, params, speed = _scaled(row["size"]), _scaled(row["params"]), float(row["tps_median"])
         if min(size, params, speed, int(test["tokens"])) <= 0:
             raise ValueError("expected a positive size, number of weights, speed and number of tokens")

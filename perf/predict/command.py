@@ -141,7 +141,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     if not 1 <= arguments.slots <= MOST_SLOTS:
         raise UsageError(f"--slots {arguments.slots}: expected 1 to {MOST_SLOTS}")
     if arguments.slots > 1 and arguments.prompt_tokens > 1:
-        raise UsageError("--slots and --prompt-tokens: predict decode or a prompt, not both")
+        raise UsageError("--slots and --prompt-tokens cannot be combined: predict decode or a prompt")
     report, out = start_report(Report("perf predict"), arguments), output_stream(arguments)
     report.details |= {"code": runtime_version()}
     report.ordering = arguments.ordering
@@ -173,13 +173,13 @@ def _ctx_and_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[in
     ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
     if not 1 <= tokens <= min(ctx, STEP_TOKENS):
         raise UsageError(
-            f"--prompt-tokens {tokens}: expected 1 to {min(ctx, STEP_TOKENS)} tokens, which one step takes"
+            f"--prompt-tokens {tokens}: expected 1 to {min(ctx, STEP_TOKENS)} tokens, the maximum of one step"
         )
     position = arguments.position
     if position is None:
         position = ctx - 1 if tokens == 1 else tokens - 1
     if not tokens - 1 <= position < ctx:
-        raise UsageError(f"--position {position}: expected {tokens - 1} to {ctx - 1}, inside the context")
+        raise UsageError(f"--position {position}: expected {tokens - 1} to {ctx - 1} (within the context)")
     return ctx, position
 
 
@@ -214,7 +214,7 @@ def _compare(
     from zinc_rt.perf.predict.tables import models_table
 
     if len(rows) > 1:
-        raise UsageError("--device-row all: of one model", next="name one device for several models")
+        raise UsageError("--device-row all accepts only one model", next="name one device for several models")
     (device,) = rows
     shown = []
     models = []

@@ -52,7 +52,7 @@ def committed() -> Mapping[str, Any]:
     document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     if document["schema"] != SCHEMA or document["seal"] != seal_of(document):
         raise InputError(
-            f"{FILE}: the seal is not that of the rows",
+            f"{FILE}: the seal does not match the rows",
             next="restore it, or compute them again: python -m zinc_rt.perf.predict.forecasts",
         )
     return document

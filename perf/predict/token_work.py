@@ -96,7 +96,7 @@ def work_of(
     """
     rows = kernel_set(code_of(arch))
     if not isinstance(rows, BinaryKernelSet):
-        raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
+        raise UnsupportedError(f"{arch}: this version has no kernels for it", next=f"--arch {ARCH} counts theirs")
     tokens = max(tokens, sequences)
     limits = SequenceLimits(ctx=ctx, slots=sequences)
     check_context_memory(gguf, limits, state=False)

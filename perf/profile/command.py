@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     layers = parse_layers(arguments.layers, layer_count(gguf))
     if layers.first:
         raise UsageError(
-            f"--layers {arguments.layers}: a profile begins at layer 0", next=f"--layers 0:{layers.last}"
+            f"--layers {arguments.layers}: a profile must begin at layer 0", next=f"--layers 0:{layers.last}"
         )
     report = start_report(Report("perf profile"), arguments)
     with options.open_engine(gguf, arguments, knobs, transform=transform(layers)) as engine:

@@ -107,7 +107,7 @@ def _other_code_problem(case: OfferedReport, other: ReportFile) -> str | None:
     if moment(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
         return "it began in the future"
     if shortcuts := clamps(other):
-        return f"a shortcut is in force: {'; '.join(dict.fromkeys(shortcuts))}"
+        return f"a shortcut is active: {'; '.join(dict.fromkeys(shortcuts))}"
     return None
 
 

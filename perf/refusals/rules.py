@@ -148,7 +148,7 @@ def _hardware(case: OfferedReport) -> str | None:
 def _shortcuts(case: OfferedReport) -> str | None:
     shortcuts = clamps(case.evidence)
     shortcuts += [str(item)] if (item := case.evidence.device.get("unchecked")) else []
-    return f"a shortcut is in force: {'; '.join(dict.fromkeys(shortcuts))}" if shortcuts else None
+    return f"a shortcut is active: {'; '.join(dict.fromkeys(shortcuts))}" if shortcuts else None
 
 
 def _tokens(case: OfferedReport) -> str | None:

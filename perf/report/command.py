@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.folder}: no such folder")
     reports, _ = collect([arguments.folder])
     if not reports:
-        raise InputError(f"{arguments.folder}: no reports in it", next="commands write them with --json")
+        raise InputError(f"{arguments.folder}: contains no reports", next="commands write them with --json")
     path = arguments.history or next(iter(sorted(arguments.folder.glob("history*.jsonl"))), None)
     sources = PageSources(
         arguments.folder,

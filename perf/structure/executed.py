@@ -250,7 +250,8 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
         }
     if not kernels:
         raise CannotMeasure(
-            f"none of the {seen} kernels of a prompt holds a matrix instruction: not built in this version"
+            f"none of the {seen} kernels of a prompt contains a matrix instruction: not implemented in this "
+            "version"
         )
     how = f"{', '.join(sorted(kernels))} ran on {tier} in {ordering}, {tokens} tokens with the oracle's logits"
     return Measurement(len(kernels), how)
@@ -281,7 +282,7 @@ def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Mea
                 cost[op] = cost.get(op, 0.0) + work.issued / whole / len(ops)
         native |= {node.op.name for node in _replay_stage(bench, "decode").nodes}
         if not any(code_of(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
-            raise CannotMeasure(f"{tier} dispatches no machine code")
+            raise CannotMeasure(f"{tier} does not dispatch machine code")
     hottest = sorted(cost, key=cost.__getitem__, reverse=True)[:count]
     ran = [name for name in hottest if name in native]
     shares = ", ".join(f"{name} {cost[name] / sum(cost.values()):.0%}" for name in hottest)

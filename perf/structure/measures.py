@@ -269,7 +269,7 @@ def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
     submissions, count = _prompt_submissions(bench, tokens)
     chunks = -(-count // bench.engine.limits.step_tokens)
     if chunks == 1:
-        raise CannotMeasure(f"{count} tokens are one chunk")
+        raise CannotMeasure(f"{count} tokens fit in one chunk, so chunking was not tested")
     return Measurement(
         abs(submissions - chunks), f"{submissions} for a prompt of {count} tokens on {tier}, {chunks} chunks"
     )
@@ -292,7 +292,7 @@ def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
     from zinc_rt.sched.sampling import Sampling
 
     if clamps := lab.settings.clamps():
-        raise CannotMeasure(f"a shortcut is in force: {clamps[0]}")
+        raise CannotMeasure(f"a shortcut is active: {clamps[0]}")
     engine = lab.bench(tier).engine
     asking = Answering(engine)
     asked = asking.submit(
@@ -316,7 +316,7 @@ def values_differing_from_oracle(lab: Lab, tier: str, models: str = "") -> Measu
     layers = [r for r in exact if r.kind == "layer"]
     logits = [r for r in exact if r.kind == "logits" and r.reference == "t_cpu"]
     if not layers or not logits or len(exact) < len(compared):
-        raise CannotMeasure(f"{len(exact)} of {len(compared)} values of {tier} were compared to the bit")
+        raise CannotMeasure(f"{len(exact)} of {len(compared)} values of {tier} were compared bit for bit")
     wrong = [r.id for r in exact if r.status != "pass" or not r.measure.get("equal_bits", True)]
     positions = sum(int(r.measure.get("positions", 0)) for r in logits)
     how = f"{len(layers)} layers and {positions} positions of logits of {tier} against t_cpu, {len(logits)} models"
@@ -327,7 +327,7 @@ def sanitizer_findings(lab: Lab, tier: str, models: str = "") -> Measurement:
     validated = [r for model in lab.models(models) for r in lab.run_validation((tier, "t_cpu"), model)]
     results = [r for r in validated if r.kind == "sanitizer"]
     if not results:
-        raise CannotMeasure("hardware has no sanitizer: --device sim runs the same commands on one that has")
+        raise CannotMeasure("hardware has no sanitizer; use --device sim")
     count = sum(int(r.measure["findings"]) for r in results)
     how = f"{count} findings at level {results[0].measure['level']} over {len(results)} models"
     return Measurement(count, how, {"first": [r.first_bad for r in results if r.first_bad]})
@@ -351,7 +351,7 @@ def golden_tokens_differing(lab: Lab) -> Measurement:
     for model in lab.models("embedded"):
         golden = read_golden(model.with_suffix(".npz"))
         if golden.greedy_tokens is None or not len(golden.greedy_tokens):
-            raise CannotMeasure(f"{golden.path.name} holds no greedy tokens")
+            raise CannotMeasure(f"{golden.path.name} contains no greedy tokens")
         engine = lab.bench("t_cpu", model=model).engine
         sequence = engine.open()
         logits = engine.extend(sequence, [int(token) for token in golden.ids], rows="last")

@@ -29,7 +29,7 @@ def tokens_computed_warm(lab: Lab, tier: str, tokens: int) -> Measurement:
     if cold.cached_tokens:
         raise CannotMeasure(f"the first prompt already had {cold.cached_tokens} tokens in the cache")
     if cold.answers[0].token_ids != warm.answers[0].token_ids:
-        raise CannotMeasure("the warm prompt's token is another one")
+        raise CannotMeasure("the warm prompt gave a different token")
     computed = tokens - warm.cached_tokens
     return Measurement(computed, f"{warm.cached_tokens} of {tokens} tokens came from the prefix cache on {tier}")
 

@@ -16,7 +16,7 @@ from zinc_rt.perf.structure.lab import CannotMeasure, Lab, Measurement, prompt_o
 def live(values: np.ndarray) -> None:
     """Require values that vary, because equal constant values prove nothing."""
     if not values.size or not np.isfinite(values).all() or float(np.ptp(values)) == 0.0:
-        raise CannotMeasure("the logits are constant or not finite: comparing them would show nothing")
+        raise CannotMeasure("the logits are constant or not finite: comparing them would prove nothing")
 
 
 def differing(rows: abc.Sequence[np.ndarray], others: abc.Sequence[np.ndarray]) -> int:
@@ -41,7 +41,7 @@ def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
         engine.release(sequence)
     live(together)
     if cost != 1:
-        raise CannotMeasure(f"{slots} sequences took {cost} submissions, expected one")
+        raise CannotMeasure(f"{slots} sequences needed {cost} submissions, expected one")
     wrong = differing(list(together), alone)
     return Measurement(wrong, f"{slots} sequences in {cost} submission on {tier}, {together.size} logits")
 
@@ -92,7 +92,7 @@ def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:
     page = engine.limits.page_tokens
     count = min(tokens, engine.limits.ctx - 1)
     if count <= page:
-        raise CannotMeasure(f"{count} tokens are one page of {page}")
+        raise CannotMeasure(f"{count} tokens fit in one page of {page}, so paging was not tested")
     prompt = prompt_of(engine.model.vocab, count)
     straight = engine.forward(prompt, rows="last")[-1]
     other, sequence = engine.open(), engine.open()

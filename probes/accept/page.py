@@ -40,7 +40,7 @@ def render(report: Report, key: Path | None = None) -> str:
 def check_key(key: Path) -> None:
     """Raise UnsupportedError without OpenSSH, InputError for a missing key."""
     if shutil.which("ssh-keygen") is None:
-        raise UnsupportedError("--key: there is no ssh-keygen", next="install the OpenSSH client")
+        raise UnsupportedError("--key: ssh-keygen is not installed", next="install the OpenSSH client")
     if not key.exists():
         raise InputError(f"{key}: no such file", next="--key FILE: an OpenSSH private key")
 

@@ -92,7 +92,7 @@ class ProbeContext:
         """Return the GPU's node in KFD's topology."""
         node, path = self.chosen
         if node is None:
-            raise UnsupportedError(f"{path}: no node in KFD's topology")
+            raise UnsupportedError(f"{path}: no KFD topology node for this device")
         return node
 
     @property

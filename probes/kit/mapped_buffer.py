@@ -52,7 +52,10 @@ class MappedBuffer:
 
     def _within(self, offset: int, size_bytes: int) -> int:
         if not 0 <= offset <= self.size_bytes - size_bytes:
-            raise ValueError(f"{self.buffer.name}: bytes {offset} to {offset + size_bytes} of {self.size_bytes}")
+            raise ValueError(
+                f"{self.buffer.name}: access to bytes {offset} to {offset + size_bytes} of a buffer of "
+                f"{self.size_bytes}"
+            )
         return offset
 
 

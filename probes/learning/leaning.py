@@ -24,7 +24,7 @@ def load(path: Path = FILE) -> Leaning:
     """Return the file's contents. Raises InputError."""
     document = _json(path)
     if document.get("schema") != SCHEMA:
-        raise InputError(f"{path}: schema {document.get('schema')!r}, expected {SCHEMA!r}")
+        raise InputError(f"{path}: schema is {document.get('schema')!r}, expected {SCHEMA!r}")
     return {name: tuple(ids) for name, ids in document["results"].items()}
 
 
@@ -42,7 +42,7 @@ def of_reports(paths: Iterable[Path]) -> Leaning:
         }
         if not rows:
             raise InputError(
-                f"{path}: none of its results lists assumptions",
+                f"{path}: no result in the file lists assumptions",
                 next="zinc-rt pm4-test --device sim --json REPORT.json writes a report that does",
             )
         dependencies |= rows
@@ -69,5 +69,5 @@ def _json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise InputError(f"{path}: expected an object, not {type(document).__name__}")
+        raise InputError(f"{path}: expected a JSON object, not {type(document).__name__}")
     return document

@@ -152,7 +152,9 @@ class VulkanBench:
             timeline.submit(value, commands=buffer)
             if not timeline.wait(value, SECONDS):
                 self.abandon()
-                raise DeadlineMissed(f"{self.device.physical.name}: a submission did not end within {SECONDS:g} s")
+                raise DeadlineMissed(
+                    f"{self.device.physical.name}: a submission did not finish within {SECONDS:g} s"
+                )
             took.append(time.perf_counter() - start)
         timeline.close()
         self.pool.free(buffer)

@@ -33,7 +33,7 @@ class VulkanProbeContext:
         for device in self.devices:
             if device.option == self.spec.option:
                 return device
-        raise UnsupportedError(f"{self.spec.option} does not exist any more", next="zinc-rt devices")
+        raise UnsupportedError(f"{self.spec.option} no longer exists", next="zinc-rt devices")
 
     @cached_property
     def device(self) -> VulkanDevice:

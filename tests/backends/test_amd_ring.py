@@ -190,7 +190,7 @@ def test_rptr_alone_does_not_signal_a_fence() -> None:
 
 def test_batch_larger_than_the_ring_is_rejected_before_any_write() -> None:
     bench = Bench()
-    with pytest.raises(EncodeError, match="has 1024 dwords, the ring holds 1023"):
+    with pytest.raises(EncodeError, match="has 1024 dwords, but the ring holds at most 1023"):
         bench.ring.encode((Nop((0,) * (RING_DW - 1)),), "too large", fence=False)
     with pytest.raises(InputError, match="no packets"):
         bench.ring.encode((), "nothing", fence=False)

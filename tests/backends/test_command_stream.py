@@ -80,5 +80,5 @@ def test_every_dispatch_is_identified_by_its_first_dword(tokens: int) -> None:
 
 def test_argument_count_mismatch_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TAKES, "second", (3, 2))
-    with pytest.raises(ValueError, match="second takes 3 buffers and 2 constants, but its row gives 3 and 1"):
+    with pytest.raises(ValueError, match="second takes 3 buffers and 2 constants, but its row passes 3 and 1"):
         stream(planned((5, 1, 1)))

@@ -191,7 +191,7 @@ def test_wptr_in_bytes_is_reported(bench: Bench) -> None:
 def test_fence_that_leaves_stores_in_l2_is_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     caches = gcr.release(Generation.GFX12, GLV_INV=1, GL2_INV=1, SEQ=1)
     monkeypatch.setitem(rings.RELEASE_CACHES, Generation.GFX12, caches)
-    with pytest.raises(EncodeError, match="does not write L2 back") as refused:
+    with pytest.raises(EncodeError, match="does not write back L2") as refused:
         bench.submit(Nop(), name="one")
     assert "set GL2_WB" in str(refused.value)
 

@@ -58,6 +58,6 @@ def test_every_cpu_counts_as_a_core_without_topology(monkeypatch: pytest.MonkeyP
 def test_disallowed_cpu_is_rejected_with_a_list_of_allowed_ones(files: dict[str, str]) -> None:
     check_affinity((0, 7))
     with pytest.raises(
-        UsageError, match=r"may not run on CPU 99\n  next: use only these CPUs: 0, 1, 2, 3, 4, 5, 6, 7"
+        UsageError, match=r"is not allowed to run on CPU 99\n  next: use only these CPUs: 0, 1, 2, 3, 4, 5, 6, 7"
     ):
         check_affinity((0, 99))

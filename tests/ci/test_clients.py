@@ -43,5 +43,5 @@ def test_tokenizer_not_expressible_in_hugging_face_files_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text, **options: [1])
-    with pytest.raises(UnsupportedError, match="cannot be expressed in Hugging Face's files"):
+    with pytest.raises(UnsupportedError, match="to Hugging Face's files"):
         write_files(GGUF, tmp_path)

@@ -59,7 +59,7 @@ def test_errors_are_one_line(
     sbom: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sbom.main(["--extra", "nothing"]) == 2 and "unknown extra 'nothing'" in capsys.readouterr().err
-    assert sbom.main([str(tmp_path / "no" / "bom.json")]) == 2 and "there is no folder" in capsys.readouterr().err
+    assert sbom.main([str(tmp_path / "no" / "bom.json")]) == 2 and "the folder" in capsys.readouterr().err
 
     def absent(extras: frozenset[str]) -> None:
         raise PackageNotFoundError("numpy")

@@ -112,7 +112,7 @@ def test_control_characters_in_file_are_escaped(damaged: Callable[[bytes, bytes]
         (["--slots", "0"], "--slots 0: expected 1 or more"),
         (["--step-tokens", "0"], "--step-tokens 0: expected 1 or more"),
         (["--position", "256"], "--position 256: expected 0 to 255"),
-        (["--plan-json", "/nowhere/p.json"], "there is no folder /nowhere"),
+        (["--plan-json", "/nowhere/p.json"], "the folder /nowhere does not exist"),
         (["--plan-json", "/dev/full"], "/dev/full: cannot write: No space left on device"),
     ],
 )

@@ -92,7 +92,7 @@ def test_text_prompt_is_tokenized(gemma4: str, tmp_path: Path) -> None:
         (["--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
         (["--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
         (["--tokens", ""], "no prompt was given"),
-        (["--tokens", "1", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
+        (["--tokens", "1", "--json", "/nowhere/r.json"], "the folder /nowhere does not exist"),
         (["--tokens", "1", "--tier", "t1"], "tier t1: no AMD GPU was found"),
     ],
 )
@@ -107,10 +107,10 @@ def test_failed_command_leaves_no_file(
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("/nowhere/x.npz", "/nowhere/x.npz: cannot write: there is no folder /nowhere"),
+        ("/nowhere/x.npz", "/nowhere/x.npz: cannot write: the folder /nowhere does not exist"),
         ("/dev/full", "/dev/full: cannot write: No space left on device"),
         (".", "not a file name"),
-        ("-", "only the report may go there"),
+        ("-", "which is reserved for the report"),
     ],
 )
 def test_unwritable_output_prints_one_line(out: str, sentence: str, qwen3: str, capsys: Capture) -> None:

@@ -350,7 +350,10 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
         (["--model", "MODEL", "--tokens=-1"], "token id -1 is outside the vocabulary"),
         (["--model", "MODEL", "--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
-        (["--model", "MODEL", "--prompt", "x", "--timeout", "0"], "--timeout 0: expected seconds, more than 0"),
+        (
+            ["--model", "MODEL", "--prompt", "x", "--timeout", "0"],
+            "--timeout 0: expected more than 0 seconds",
+        ),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU was found"),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "unknown tier 't9'"),
         (
@@ -370,7 +373,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         ),
         (["--model", "MODEL", "--prompt", "x", "--system", "y"], "--system needs --chat"),
         (["--model", "MODEL", "--tokens", "1", "--chat"], "--chat needs --prompt"),
-        (["--model", "MODEL", "--prompt", "x", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
+        (["--model", "MODEL", "--prompt", "x", "--json", "/nowhere/r.json"], "the folder /nowhere does not exist"),
         (["--probe-tier", "--tier", "t9"], "unknown tier 't9'"),
     ],
 )
@@ -405,7 +408,7 @@ def test_unsupported_file_is_reported(
     damaged: Callable[[bytes, bytes], str], vocabulary_only: str, capsys: Capture
 ) -> None:
     for model, sentence in (
-        (damaged(b"qwen3", b"qwenX"), "architecture 'qwenX' is not built in this version"),
+        (damaged(b"qwen3", b"qwenX"), "architecture 'qwenX' is not supported by this version"),
         (vocabulary_only, "the file contains a tokenizer but no tensors"),
     ):
         assert main(["--model", model, "--tokens", "1"]) == 2

@@ -89,7 +89,7 @@ def test_llama_cpp_vocabularies_load(data_dir: Path, capsys: Capture) -> None:
 
 def test_missing_tokenizer_is_reported(damaged, capsys: Capture) -> None:
     assert main(["--model", damaged(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"), "--text", "a"]) == 2
-    assert "tokenizer.ggml.model: expected the tokenizer's kind" in capsys.readouterr().err
+    assert "tokenizer.ggml.model: the tokenizer's kind is missing" in capsys.readouterr().err
 
 
 def test_special_token_options_are_mutually_exclusive(qwen3: str, capsys: Capture) -> None:

@@ -236,5 +236,5 @@ def test_unwritable_report_is_rejected_before_the_work(
 ) -> None:
     assert main([*line(row), "--json", str(tmp_path / "missing" / "report.json")]) == 2
     seen = capsys.readouterr()
-    assert "cannot write: there is no folder" in seen.err and not seen.out
+    assert "cannot write: the folder" in seen.err and not seen.out
     assert not list(tmp_path.glob("out*")), "nothing was made"

@@ -80,7 +80,7 @@ def test_failure_prints_seed_step_and_command(monkeypatch: pytest.MonkeyPatch, c
         (["--seed", "-1"], "--seed -1: expected 0 or more"),
         ([*SHORT, "--ctx", "64"], "exceed the context of 64"),
         ([*SHORT, "--slots", "16", "--step-tokens", "8"], "set step_tokens to at least 16"),
-        (["--export", "chat", "--json", "-"], "--export writes to stdout, and so does --json -"),
+        (["--export", "chat", "--json", "-"], "--export and --json - cannot both write to stdout"),
     ],
 )
 def test_conflicting_options_are_rejected(words: list[str], said: str, capsys: Capture) -> None:

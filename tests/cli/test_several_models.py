@@ -58,7 +58,7 @@ def test_validate_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
 
 def test_golden_accepts_one_model_only(capsys: Capture) -> None:
     assert validate.main([A, B, "--golden", A.replace(".gguf", ".npz")]) == 2
-    assert "--golden contains the values of one model" in capsys.readouterr().err
+    assert "--golden cannot be used with several models" in capsys.readouterr().err
 
 
 def test_failure_of_one_model_fails_the_command() -> None:

@@ -84,10 +84,10 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
     ("more", "says"),
     [
         (["--tier", "vulkan:0"], "--device vulkan:0"),
-        (["--tier", "vulkan", "--ordering", "float32-dequant"], "vulkan computes canonical-1"),
+        (["--tier", "vulkan", "--ordering", "float32-dequant"], "vulkan supports canonical-1"),
         (["--device", "vulkan:99"], "--device vulkan:99: there "),
         (["--device", "vulkan:voodoo"], "the name matches no device"),
-        (["--device", "vulkan:0", "--tier", "t_cpu"], "--device vulkan:0 is a device of vulkan, not of t_cpu"),
+        (["--device", "vulkan:0", "--tier", "t_cpu"], "--device vulkan:0 belongs to tier vulkan, not to t_cpu"),
     ],
 )
 def test_unsupported_options_are_rejected_before_loading(

@@ -69,7 +69,7 @@ def test_non_archive_file_is_rejected_with_one_line(content: bytes, tmp_path: Pa
 def test_archive_with_other_content_is_rejected(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as zipped:
         zipped.writestr("photo.jpg", b"x")
-    with pytest.raises(InputError, match="contains no data of a machine"):
+    with pytest.raises(InputError, match="not a capture of a machine"):
         unpack(tmp_path / "x.zip")
 
 
@@ -80,7 +80,7 @@ def test_missing_folder_file_and_empty_folder_are_rejected(tmp_path: Path) -> No
     with pytest.raises(InputError, match="a file, expected the folder"):
         MachineCapture.read(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="contains no data of a machine"):
+    with pytest.raises(InputError, match="not a capture of a machine"):
         MachineCapture.read(tmp_path / "empty")
 
 

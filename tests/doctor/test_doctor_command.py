@@ -72,11 +72,11 @@ def test_verbose_flag_prints_all_evidence(tmp_path: Path, capsys: Said) -> None:
     ("words", "said"),
     [
         (["--from", "MISSING"], "no such folder"),
-        (["--from", "EMPTY"], "contains no data of a machine"),
+        (["--from", "EMPTY"], "not a capture of a machine"),
         (["--from", "FILE"], "not a tar or zip file"),
         (["--device", "sim"], "a simulated device has nothing to diagnose"),
         (["--capture", "FULL"], "is not empty"),
-        (["--json", "MISSING/report.json"], "there is no folder"),
+        (["--json", "MISSING/report.json"], "the folder"),
     ],
 )
 def test_usage_error_exits_2_with_one_line(words: list[str], said: str, tmp_path: Path, capsys: Said) -> None:

@@ -79,7 +79,7 @@ def test_tables_need_free_memory_and_caches_only_their_used_part(monkeypatch: py
     machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
     check_context_memory(gguf, limits, state=True)
     machine(monkeypatch, GIB, free=0.99 * TABLE_COPIES * tables)
-    with pytest.raises(UsageError, match=r"needs about .* of it free"):
+    with pytest.raises(UsageError, match=r"needs about .* are free"):
         check_context_memory(gguf, limits, state=True)
 
 

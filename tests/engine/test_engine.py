@@ -77,7 +77,7 @@ def test_step_larger_than_largest_variant_is_rejected(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama", hidden=32, layers=1, context=1200)
     with Engine(read_gguf(tmp_path / "m.gguf"), CpuBackend("canonical-1"), ctx=1200) as engine:
         sequence = engine.open()
-        with pytest.raises(UsageError, match="a step takes 1 to 512 tokens, not 513"):
+        with pytest.raises(UsageError, match="a step accepts 1 to 512 tokens, not 513"):
             engine.step([(sequence, [1] * 513)], [0])
         assert sequence.position == 0
         parts = engine.extend(sequence, [1] * 513, rows="last")
@@ -93,7 +93,7 @@ def test_empty_step_is_rejected(engine: Engine) -> None:
 
 def test_slots_are_exhausted_and_reused(engine: Engine) -> None:
     first, _ = engine.open(), engine.open()
-    with pytest.raises(UsageError, match="all 2 slots are taken"):
+    with pytest.raises(UsageError, match="all 2 slots are in use"):
         engine.open()
     engine.release(first)
     assert engine.open().slot == first.slot
@@ -112,7 +112,7 @@ def test_released_sequence_cannot_run(engine: Engine) -> None:
     engine.release(sequence)
     newcomer = engine.open()
     for use in (lambda: engine.extend(sequence, [3]), lambda: engine.release(sequence)):
-        with pytest.raises(UsageError, match="another sequence may use slot 0"):
+        with pytest.raises(UsageError, match="another sequence may be using slot 0"):
             use()
     assert engine.extend(newcomer, [1]).shape == (1, VOCAB)
 
@@ -145,7 +145,7 @@ def test_injected_value_must_match_the_shape(engine: Engine, shape: tuple[int, .
 
 
 def test_unknown_label_is_rejected_with_similar_labels(engine: Engine) -> None:
-    with pytest.raises(UsageError, match="no node is labelled 'l_out-9'"):
+    with pytest.raises(UsageError, match="has the label 'l_out-9'"):
         engine.forward([1], inject={"l_out-9": np.zeros((1, 32), np.float32)})
 
 

@@ -318,8 +318,8 @@ def test_chat_applies_the_template(llm: LLM) -> None:
         ([[1, 2.5]], Sampling(), r"token id 2\.5 is outside"),
         ([None], Sampling(), "prompt None; expected a string or a list of token ids"),
         (["the"], [{"max_tokens": 3}], "sampling .*; expected a Sampling"),
-        ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
-        ([[1]], Sampling(n=4), "n 4: each choice needs a slot, and there are 3"),
+        ([[1], [2]], [Sampling()], "2 prompts, but 1 sampling parameters"),
+        ([[1]], Sampling(n=4), "n 4: each choice needs a slot, but there are only 3"),
         ([[1]], Sampling(top_p=2), "top_p 2: expected more than 0"),
     ],
 )

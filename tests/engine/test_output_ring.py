@@ -67,7 +67,7 @@ def test_ring_may_be_filled_by_one_step_but_not_overrun() -> None:
     device = Device(capacity=16)
     assert device.step(rows) == list(range(SLOTS))
     device.write([(0, 1, 2)])
-    with pytest.raises(RingError, match="overrun: 17 entries since the last step, and it holds 16"):
+    with pytest.raises(RingError, match="overrun: it received 17 entries since the last step, but holds 16"):
         device.step(rows)
 
 
@@ -106,11 +106,11 @@ def test_token_outside_the_vocabulary_is_an_error(token: int) -> None:
 def test_missing_and_additional_entries_are_errors() -> None:
     device = Device()
     device.write([(4, 70, 9)])
-    with pytest.raises(RingError, match="1 entries of a step with 2 rows"):
+    with pytest.raises(RingError, match="1 entries, but the step delivers 2 rows"):
         device.take([(4, 70, 9), (5, 1, 1)])
     device.records["flags"][5] = SlotFlag.BACKPRESSURE
     device.write([(4, 70, 9), (6, 1, 1)])
-    with pytest.raises(RingError, match="2 entries of a step with 1 rows"):
+    with pytest.raises(RingError, match="2 entries, but the step delivers 1 rows"):
         device.take([(4, 70, 9), (5, 1, 1)])
 
 
@@ -118,7 +118,7 @@ def test_entries_of_an_abandoned_step_are_skipped() -> None:
     device = Device()
     device.write([(4, 70, 9)])
     device.reader.stop()
-    with pytest.raises(RingError, match="before it was started"):
+    with pytest.raises(RingError, match="before it is started"):
         device.take([(4, 70, 9)])
     device.reader.start(int(device.cursor[0]))
     assert device.step([(4, 70, 8)]) == [8]

@@ -53,7 +53,7 @@ def failing(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
         output = real(self, handle, timeout_seconds)
         steps[0] += 1
         if steps[0] == index:
-            raise DeadlineMissed("the step did not come back")
+            raise DeadlineMissed("the step did not finish")
         return output
 
     monkeypatch.setattr(Runner, "collect", collect)
@@ -87,7 +87,7 @@ def test_lost_device_ends_every_request(engines: ExitStack, monkeypatch: pytest.
     for request in REQUESTS:
         server.submit(request)
     failing(3, monkeypatch)
-    with pytest.raises(DeadlineMissed, match="did not come back"):
+    with pytest.raises(DeadlineMissed, match="did not finish"):
         for _ in range(9):
             server.step()
     batch = server.step()

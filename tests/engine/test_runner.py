@@ -360,7 +360,7 @@ def test_reloaded_model_is_bit_identical(hybrid: GGUFFile) -> None:
 
 def test_unload_with_open_sequence_or_running_step_is_rejected(engine: Engine) -> None:
     sequence = engine.open()
-    with pytest.raises(UsageError, match="1 sequences are open"):
+    with pytest.raises(UsageError, match="1 sequences are still open"):
         engine.unload()
     engine.release(sequence)
     runner = engine.runner
@@ -393,7 +393,7 @@ def test_arena_is_used_by_one_variant_at_a_time(qwen3: GGUFFile) -> None:
         small = engine.advance([(sequence, [1])], [0]).handle.variant
         backend.go.clear()
         fence = small.submit(engine.runner.stream)
-        with pytest.raises(InFlight, match="another variant is running in the shared arena"):
+        with pytest.raises(InFlight, match="another variant is using the shared arena"):
             large.submit(engine.runner.stream)
         backend.go.set()
         fence.wait(10.0)

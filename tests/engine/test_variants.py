@@ -39,7 +39,7 @@ def test_scheduler_variant_has_one_logit_row_per_slot() -> None:
     assert result.fitting("decode", 1, 1, 1).key == (1, 1, 1)
     with pytest.raises(UsageError, match="logits for at most 3 tokens, not 4"):
         result.fitting("prefill", 400, 2, 4)
-    with pytest.raises(UsageError, match="a step takes 1 to 512 tokens, not 513"):
+    with pytest.raises(UsageError, match="a step accepts 1 to 512 tokens, not 513"):
         result.fitting("prefill", 513, 2, 1)
 
 

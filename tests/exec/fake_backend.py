@@ -51,7 +51,7 @@ class DeadFence:
         return False
 
     def wait(self, timeout_seconds: float) -> None:
-        raise DeadlineMissed(f"dead fence not reached within {timeout_seconds:g} s")
+        raise DeadlineMissed(f"fence of a dead queue not reached within {timeout_seconds:g} s")
 
 
 class DeadBackend(FakeBackend):

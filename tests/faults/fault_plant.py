@@ -69,7 +69,7 @@ def _text(edit: Edit, tree: Path) -> None:
     path = tree / edit.file
     text = path.read_text(encoding="utf-8")
     if text.count(str(edit.options["find"])) != 1:
-        raise CannotPlant(f"{edit.file}: the anchor is there {text.count(str(edit.options['find']))} times")
+        raise CannotPlant(f"{edit.file}: the anchor occurs {text.count(str(edit.options['find']))} times")
     path.write_text(text.replace(str(edit.options["find"]), str(edit.options["replace"])), encoding="utf-8")
 
 
@@ -79,7 +79,7 @@ def _bytes(edit: Edit, tree: Path) -> None:
     content = bytearray(path.read_bytes())
     after = str(edit.options["after"]).encode()
     if content.count(after) != 1:
-        raise CannotPlant(f"{edit.file}: {edit.options['after']} is there {content.count(after)} times")
+        raise CannotPlant(f"{edit.file}: {edit.options['after']} occurs {content.count(after)} times")
     _put(content, content.index(after) + len(after) + int(edit.options["skip"]), edit)
     path.write_bytes(content)
 
@@ -94,7 +94,7 @@ def _tensor(edit: Edit, tree: Path) -> None:
     if "swap" in edit.options:
         other, other_size = places[str(edit.options["swap"])]
         if size != other_size:
-            raise CannotPlant(f"{edit.file}: {edit.options['swap']} is of another size")
+            raise CannotPlant(f"{edit.file}: {edit.options['swap']} has a different size")
         mine, theirs = content[start : start + size], content[other : other + size]
         content[start : start + size], content[other : other + size] = theirs, mine
     else:
@@ -125,7 +125,7 @@ PLANTERS = {"text": _text, "bytes": _bytes, "tensor": _tensor, "cut": _cut, "arr
 def _put(content: bytearray, offset: int, edit: Edit) -> None:
     new = bytes.fromhex(str(edit.options["write"]))
     if content[offset : offset + len(new)] == new:
-        raise CannotPlant(f"{edit.file}: these bytes are there already")
+        raise CannotPlant(f"{edit.file}: the file already contains these bytes")
     content[offset : offset + len(new)] = new
 
 

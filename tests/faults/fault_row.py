@@ -76,17 +76,17 @@ def _fault(room: str, data: dict[str, Any]) -> Fault:
     known = {"name", "kind", "cause", "guilty", "edits", "run", "place", "named"}
     extra = {"follow", "innocent", "default", "waits_for"}
     if missing := known - data.keys():
-        raise BadRow(f"{room}.yaml: {name}: lacks {', '.join(sorted(missing))}")
+        raise BadRow(f"{room}.yaml: {name}: missing keys {', '.join(sorted(missing))}")
     if unknown := data.keys() - known - extra:
-        raise BadRow(f"{room}.yaml: {name}: unknown {', '.join(sorted(unknown))}")
+        raise BadRow(f"{room}.yaml: {name}: unknown keys {', '.join(sorted(unknown))}")
     if data["guilty"] not in GUILTY:
-        raise BadRow(f"{room}.yaml: {name}: guilty is one of {', '.join(GUILTY)}, not {data['guilty']}")
+        raise BadRow(f"{room}.yaml: {name}: guilty is {data['guilty']}, expected one of {', '.join(GUILTY)}")
     lists = {key: tuple(_texts(data.get(key, ()))) for key in ("run", "place", "named", "innocent")}
     for regex in (*lists["place"], *lists["named"], *lists["innocent"]):
         try:
             re.compile(regex)
         except re.error as error:
-            raise BadRow(f"{room}.yaml: {name}: {regex!r} is no regex: {error}") from error
+            raise BadRow(f"{room}.yaml: {name}: {regex!r} is not a regular expression: {error}") from error
     rest = {key: data[key] for key in ("name", "kind", "cause", "guilty") if key in data}
     more = {key: data[key] for key in ("follow", "default", "waits_for") if key in data}
     return Fault(room=room, edits=tuple(_edits(room, name, data["edits"])), **rest, **lists, **more)
@@ -102,5 +102,7 @@ def _edits(room: str, name: str, rows: Any) -> Iterator[Edit]:
         kind = str(row.get("kind", "text"))
         needed, allowed = EDITS.get(kind, (set[str](), set[str]()))
         if kind not in EDITS or needed - argument or argument - needed - allowed:
-            raise BadRow(f"{room}.yaml: {name}: an edit of kind {kind} with {', '.join(sorted(argument))}")
+            raise BadRow(
+                f"{room}.yaml: {name}: an edit of kind {kind} does not accept {', '.join(sorted(argument))}"
+            )
         yield Edit(kind, str(row["file"]), {key: row[key] for key in argument if key != "file"})

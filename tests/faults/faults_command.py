@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 def _chosen(corpus: Sequence[Fault], names: Sequence[str]) -> list[Fault]:
     for name in names:
         if not any(_is(fault, name) for fault in corpus):
-            raise ValueError(f"no fault {name!r}; --list shows them")
+            raise ValueError(f"unknown fault {name!r}; --list shows all faults")
     return [fault for fault in corpus if not names or any(_is(fault, name) for name in names)]
 
 

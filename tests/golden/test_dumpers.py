@@ -148,7 +148,7 @@ def test_rows_of_a_chunked_prompt_are_joined() -> None:
 
 
 def test_module_tree_without_layers_is_rejected_with_its_names() -> None:
-    with pytest.raises(ValueError, match="the first are encoder"):
+    with pytest.raises(ValueError, match="the first modules are encoder"):
         TorchRecorder(Module(encoder=Module()))
     with pytest.raises(ValueError, match="a batch of 2"):
         torch_hook.rows_of(Tensor(np.zeros((2, 3, 4))))
@@ -243,4 +243,4 @@ def test_dumper_goes_to_stdout_and_overwrites_nothing(tmp_path: Path, capsys: py
     assert "zinc-rt golden import --from npz" in capsys.readouterr().out
     (tmp_path / "there.c").touch()
     assert main(["dumper", "llama-cpp", "-o", str(tmp_path / "there.c")]) == 2
-    assert "the file exists already" in capsys.readouterr().err
+    assert "the file already exists" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_all_tiny_models_are_written_to_one_folder(tmp_path: Path, capsys: Any) 
     names = {path.name for path in (tmp_path / "new" / "models").iterdir()}
     assert names == {f"tiny-{name}-f32.gguf" for name in ARCHITECTURES}
     assert main(["make", "--tiny", "all", "-o", str(tmp_path / "new" / "models")]) == 2
-    assert "the file exists already" in capsys.readouterr().err
+    assert "the file already exists" in capsys.readouterr().err
     assert main(["make", "--tiny", "help"]) == 0
     assert capsys.readouterr().out.split() == list(ARCHITECTURES)
 
@@ -295,7 +295,7 @@ def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
         ({"logits": np.full((3, 512), np.nan)}, r"logits\[0, 0\] is not a number"),
         ({"logits": np.ones((3, 512), np.int32)}, "logits is int32, expected floats"),
         ({"tokens": np.array([1.0, 2.0, 3.0])}, "ids is float64, expected integers"),
-        ({"tokens": np.array([1, 2, 512])}, "ids runs from 1 to 512, the vocabulary has 512"),
+        ({"tokens": np.array([1, 2, 512])}, "ids ranges from 1 to 512, but the vocabulary has 512"),
         ({"l_out-1": None}, r"l_out has shape \[1, 3, 64\], expected \[2, 3, 64\]"),
         ({"l_out-1": np.ones((3, 32))}, "l_out-N of shapes"),
         ({"l_out-1": None, "l_out-2": np.ones((3, 64))}, "no l_out-1; every layer is required"),
@@ -350,8 +350,8 @@ def test_llama_cpp_golden_passes_check(architecture: str, quant: str, tmp_path: 
     ("line", "said"),
     [
         ("make --model {model} --tokens 1", "no output was named"),
-        ("make --model {model} --tokens 1 -o {model}", "the file exists already"),
-        ("make --model {model} --tokens 1 -o {folder}/no/g.npz", "there is no folder"),
+        ("make --model {model} --tokens 1 -o {model}", "the file already exists"),
+        ("make --model {model} --tokens 1 -o {folder}/no/g.npz", "the folder"),
         ("make --model {model} --tokens 512 -o {folder}/g.npz", "512"),
         ("make --model {model} -o {folder}/g.npz", "no prompt was given"),
         ("make --model {model} --tokens 1,2 --ctx 4 --steps 3 -o {folder}/g.npz", "exceed a context of 4"),

@@ -120,7 +120,7 @@ def test_invalid_golden_is_unusable(made: Path, capsys: Any) -> None:
     ("options", "said"),
     [
         (["--tier", "nonsense"], "unknown tier 'nonsense'"),
-        (["--tier", "t1", "--device", "cpu"], "--device cpu runs"),
+        (["--tier", "t1", "--device", "cpu"], "--device cpu supports"),
         (["--sanitizer", "full"], "--sanitizer needs a simulated device"),
     ],
 )

@@ -190,7 +190,7 @@ def test_every_kernel_version_difference_has_a_row() -> None:
 def test_proposed_changes_are_options_of_a_version(proposal: str) -> None:
     usual, proposed = linux("7.0"), linux(f"7.0+{proposal}")
     assert usual != proposed and proposed.version == f"7.0+{proposal}"
-    with pytest.raises(ValueError, match="no proposed change 'nothing'; available: userq-cwsr"):
+    with pytest.raises(ValueError, match="unknown proposed change 'nothing'; available: userq-cwsr"):
         linux("7.0+nothing")
 
 
@@ -332,7 +332,7 @@ def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: c, where: d}}}]", "from 'c'"),
         (
             "schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: assumed, where: d}}}]",
-            "an assumed row needs `settled`",
+            "an assumed row must have the key `settled`",
         ),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: source, where: d, on: e}}}]", "unknown"),
         (

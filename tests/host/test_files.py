@@ -60,7 +60,7 @@ def test_non_file_path_is_an_output_error(name: str, tmp_path: Path) -> None:
 
 def test_path_is_checked_before_the_work(tmp_path: Path) -> None:
     check_writable(None, str(tmp_path / "x"), "x", report="-")
-    with pytest.raises(OutputError, match="only the report may go there"):
+    with pytest.raises(OutputError, match="which is reserved for the report"):
         check_writable("-")
     for path in (str(tmp_path), str(tmp_path / "missing" / "x"), ""):
         with pytest.raises(OutputError, match="cannot write"):

@@ -68,7 +68,7 @@ def test_name_binds_once_and_must_agree_afterwards():
     unify(("...",), (4, 5), names)
     with pytest.raises(ShapeError, match=r"D is 3, saw 4 in \[4\]"):
         unify(("D",), (4,), names)
-    with pytest.raises(ShapeError, match=r"further dimensions are \[4, 5\], saw \[\]"):
+    with pytest.raises(ShapeError, match=r"further dimensions to be \[4, 5\], got \[\]"):
         unify(("T", "..."), ("tokens",), names)
 
 

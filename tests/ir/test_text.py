@@ -80,7 +80,7 @@ def broken(line: int, text: str) -> str:
         (1, "zinc-rt-ir 2", "expected 'zinc-rt-ir 1', saw 'zinc-rt-ir 2'"),
         (2, "graph tiny decode", "expected the graph's name in quotes, saw 'tiny'"),
         (2, 'graph "tiny" later', "expected a stage, one of prefill, decode, both, saw 'later'"),
-        (2, 'graph "\\q" both', "is no JSON string"),
+        (2, 'graph "\\q" both', "is not a JSON string"),
         (3, "buffer Big.Name [tokens] i32 step", "'Big.Name' is not a buffer name"),
         (3, "buffer a [tokens 4] i32 step", "expected ',', saw '4'"),
         (3, "buffer a [tokens, 4 i32 step", "expected ',', saw 'i32'"),

@@ -229,13 +229,13 @@ BROKEN = {
     "arithmetic on a symbol": (
         with_buffer(example(Op.VERIFY_K), "in.draft", shape=("sequences", "tokens")),
         "shape",
-        "no arithmetic on a symbol: tokens and 1",
+        "cannot do arithmetic on a symbol: tokens and 1",
     ),
     "rank": (with_buffer(chain().build(), "act.y", shape=("tokens",)), "shape", r"expected 2 dimensions \[T, N\]"),
     "further dimensions": (
         with_buffer(example(Op.SWIGLU), "in.up", shape=("tokens", 2, 49)),
         "shape",
-        r"further dimensions are \[2, 48\], saw \[2, 49\]",
+        r"further dimensions to be \[2, 48\], got \[2, 49\]",
     ),
     "condition": (norm(size=3), "condition", "K % size == 0 does not hold: size=3, K=8"),
     "division by zero": (norm(size=0), "condition", "8 divided by zero"),

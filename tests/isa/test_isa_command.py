@@ -113,8 +113,12 @@ def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest
     file = tmp_path / "kernel.co"
     for content, arguments, reason in (
         (b"MZ", [], "not a 64-bit little-endian ELF"),
-        (code_object(b"\0" * 4, mach=0x33), [], "this version does not support its chip"),
-        (code_object(b"\0" * 4), ["--arch", "gfx90a"], "gfx90a: this version does not decode its instructions"),
+        (code_object(b"\0" * 4, mach=0x33), [], "its chip is not supported by this version"),
+        (
+            code_object(b"\0" * 4),
+            ["--arch", "gfx90a"],
+            "gfx90a: its instructions are not supported by this version",
+        ),
     ):
         file.write_bytes(content)
         assert main(["disasm", "--elf", str(file), *arguments]) == 2

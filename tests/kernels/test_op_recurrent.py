@@ -253,7 +253,7 @@ def test_sequence_with_noncontiguous_tokens_is_rejected(which: str) -> None:
     batch = [0, 1, 0]
     before, after, attrs, cache = scan_case(batch) if which == "scan" else form_case(which, batch)
     op = Op.SSM_SCAN if which == "scan" else FORMS[which][0]
-    with pytest.raises(ValueError, match="token 2 belongs to sequence 0, but the token before it to 1"):
+    with pytest.raises(ValueError, match="token 2 belongs to sequence 0, but the previous token to 1"):
         run(op, "canonical-1", *before, cache[:2], np.array(batch, np.int32), *after, **attrs)
 
 

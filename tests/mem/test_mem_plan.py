@@ -170,7 +170,7 @@ def one_buffer(shape, dtype="f32", role="activation") -> OpGraph:
     ("graph", "message"),
     [
         (one_buffer(("pages", 4)), "act.x: no capacity given for 'pages'; given: tokens, sequences, rows"),
-        (one_buffer((2, 33), "q8_0", "weight"), "act.x: a q8_0 row holds whole blocks of 32, not 33"),
+        (one_buffer((2, 33), "q8_0", "weight"), "act.x: 33 elements are not whole blocks of 32"),
         (one_buffer((2, 32), "q9_9", "weight"), "act.x: unknown dtype 'q9_9'"),
         (one_buffer((0, 32)), "act.x: dimension 0 is 0"),
         (one_buffer((4,), role="mystery"), "act.x: unknown role mystery"),

@@ -133,5 +133,5 @@ def test_host_memory_tier_rejects_the_experts_setting() -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
     backend = CpuBackend("canonical-1", threads=1)
     engine = Engine(gguf, backend, ctx=64, options=EngineOptions(settings=Settings(experts="gtt")))
-    with engine, pytest.raises(UsageError, match="tier t_cpu has no separate VRAM"):
+    with engine, pytest.raises(UsageError, match="tier t_cpu has no dedicated VRAM"):
         engine.forward(PROMPT)

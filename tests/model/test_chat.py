@@ -99,7 +99,7 @@ GREEDY = {
     "a huge width": "{{ 'a'.ljust(10 ** 9) }}{{ 'a' | center(10 ** 9) }}",
     "a huge format": "{{ '%999999999d' % 1 }}",
     "a huge format method": "{{ '{:999999999}'.format(1) }}",
-    "a computed width": "{{ '{:{}}'.format(1, 99999999) }}{{ '%*d' % (99999999, 1) }}",
+    "computed format width": "{{ '{:{}}'.format(1, 99999999) }}{{ '%*d' % (99999999, 1) }}",
     "a huge replace": "{{ ('a' * 999999).replace('a', 'b' * 999999) | length }}",
     "a huge join": "{{ range(99999) | map('string') | join('y' * 99999) | length }}",
     "endless output": "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",

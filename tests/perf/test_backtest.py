@@ -109,5 +109,5 @@ def test_unknown_chip_and_missing_column_are_rejected(tmp_path: Path) -> None:
         device_of("RTX 5090")
     path = tmp_path / "rows.csv"
     path.write_text("chip,model\n")
-    with pytest.raises(InputError, match="no column size"):
+    with pytest.raises(InputError, match="missing columns size"):
         read_rows(path)

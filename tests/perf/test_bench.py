@@ -132,7 +132,7 @@ def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.
     assert "expected a number of slots" in capsys.readouterr().err
     for wrong, says in (
         (["--slots", "1,2", "--runs", "1"], "--runs 2 or more"),
-        (["--slots", "1,2", "--history", str(tmp_path / "h")], "one number of slots"),
+        (["--slots", "1,2", "--history", str(tmp_path / "h")], "a single number of slots"),
     ):
         assert main([*line, *wrong]) == 2
         assert says in capsys.readouterr().err

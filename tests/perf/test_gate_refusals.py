@@ -257,7 +257,7 @@ def test_statement_passes_only_its_criterion(tmp_path: Path) -> None:
     "changes", [{"date": "2999-01-01"}, {"by": '""'}, {"schema": "x"}, {"date": "lately"}, {"more": "1"}]
 )
 def test_invalid_statement_is_rejected(changes: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no statement"):
+    with pytest.raises(InputError, match="not a statement"):
         state(tmp_path, **changes)
 
 

@@ -65,4 +65,4 @@ def test_missing_pandas_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_missing_folder_is_reported_before_any_work(tmp_path: Path, capsys: Capture) -> None:
     assert perf.main(["history", str(history(tmp_path)), "--csv", "/missing/h.csv"]) == 2
-    assert "there is no folder /missing" in capsys.readouterr().err
+    assert "the folder /missing does not exist" in capsys.readouterr().err

@@ -244,8 +244,8 @@ def test_invalid_base_is_rejected_with_its_actual_type(tmp_path: Path) -> None:
             data = source.read(name)
             target.writestr(name, data.replace(b"p\0\0\0e\0\0\0r\0\0\0p", b"p\0\0\0a\0\0\0r\0\0\0p"))
     for path, message in (
-        (cut, "not a base"),
-        (other, "not a base"),
+        (cut, "not a perplexity base"),
+        (other, "not a perplexity base"),
         (foreign, "format"),
         (tmp_path / "none", "no such"),
     ):
@@ -294,7 +294,7 @@ def test_custom_text_is_accepted_and_invalid_text_rejected(tmp_path: Path, capsy
     for words, code, message in (
         ([*ON_CPU, "--text", str(bad)], 2, "not valid UTF-8"),
         ([*ON_CPU, "--text", str(tmp_path / "none")], 2, "no such file"),
-        ([*ON_CPU, "--kl-base", base, "--text", str(CORPUS)], 2, "its tokens differ from token"),
+        ([*ON_CPU, "--kl-base", base, "--text", str(CORPUS)], 2, "the tokens differ from token"),
         ([*ON_CPU[:-1], "64", "--kl-base", base], 2, "chunks of 32 tokens"),
         ([*ON_CPU, "--max-kl", "1"], 2, "--max-kl needs"),
         ([*ON_CPU, "--kl-base", base, "--max-kl", "nan"], 2, "--max-kl nan"),

@@ -192,7 +192,7 @@ def test_simulated_clock_is_marked_everywhere(tmp_path: Path, capsys: pytest.Cap
     [
         (["--steps", "0"], "--steps 0: expected 1 or more"),
         (["--position", "999"], "do not fit the context"),
-        (["--layers", "1:2"], "a profile begins at layer 0"),
+        (["--layers", "1:2"], "a profile must begin at layer 0"),
         (["--layers", "0:9"], "layers 0 to 2"),
         (["--bandwidth", "fast"], "--bandwidth fast"),
         (["--bandwidth", "0"], "--bandwidth 0"),

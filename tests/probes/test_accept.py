@@ -209,7 +209,7 @@ def test_page_has_the_report_and_its_digest() -> None:
     assert "Not signed" in text and "&lt;board&gt;" in text and "SIMULATED" in text
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen")
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 def test_signature_is_one_that_openssh_accepts_and_a_changed_report_breaks(tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)

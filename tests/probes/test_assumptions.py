@@ -169,7 +169,7 @@ def test_only_simulated_device_can_be_flipped(capsys: Capture) -> None:
 def test_report_without_assumptions_is_rejected(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "r.json").write_text('{"results": []}')
     assert assumptions.main(["--record", str(tmp_path / "r.json")]) == 2
-    assert "none of its results lists assumptions" in capsys.readouterr().err
+    assert "no result in the file lists assumptions" in capsys.readouterr().err
 
 
 def test_recorded_dependencies_are_read_back(tmp_path: Path) -> None:

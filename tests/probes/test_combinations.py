@@ -98,7 +98,7 @@ def test_bad_rows_come_first() -> None:
         ("verdict: bad", "verdict: ugly", "verdict 'ugly'"),
         ("what: it hangs,", "", "lacks what"),
         ('kernel: "6.17"', "colour: red", "unknown colour"),
-        ('kernel: "6.17", ', "", "no condition other than the chip"),
+        ('kernel: "6.17", ', "", "the chip is the only condition"),
         ("https://example.org/1", "a friend", "is not a link"),
         ("2026-01-02", "yesterday", "expected YYYY-MM-DD"),
         ("[gfx1201]", "gfx1201", "must be lists"),

@@ -159,7 +159,7 @@ def test_missing_foreign_chip_and_simulated_files_are_rejected(tmp_path: Path) -
     with pytest.raises(InputError, match="no such file"):
         parse("sim", [], facts=str(path))
     path.write_text(replace(card(), chip="gfx1200").to_json())
-    with pytest.raises(UsageError, match="facts of gfx1200, this device is gfx1201"):
+    with pytest.raises(UsageError, match="facts for gfx1200, but this device is gfx1201"):
         parse("sim", [], facts=str(path))
     path.write_text(replace(card(), simulated=True).to_json())
     with pytest.raises(UsageError, match="cannot calibrate"):

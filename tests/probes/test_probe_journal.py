@@ -116,7 +116,7 @@ def test_tier_specific_line_takes_precedence(tmp_path: Path) -> None:
         ("fail A\n", "a reason is missing"),
         ("broken A x\n", "'broken' is none of"),
         ("fail P99 x\n", "no probe 'P99'"),
-        ("fail A x\nfail A y\n", "a second line for A"),
+        ("fail A x\nfail A y\n", "duplicate line for A"),
     ],
 )
 def test_invalid_line_is_reported_by_name(tmp_path: Path, text: str, said: str) -> None:

@@ -168,7 +168,7 @@ def test_log_damaged_before_its_end_is_rejected(tmp_path: Path) -> None:
     index = whole.rindex(b'"buffer":"request[slot].token_id"')
     whole[index + 12] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(InputError, match=r"damaged and was skipped, and the missing data may be needed by a step"):
+    with pytest.raises(InputError, match=r"damaged and was skipped, and a step may need the missing data"):
         replay(path, ORACLE)
 
 

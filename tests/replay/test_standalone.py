@@ -376,8 +376,8 @@ def test_bisected_node_is_emitted_as_a_program(
         ("case.py", "t1", "ends in .c"),
         ("case", "t1", "add --bisect"),
         ("case.c", "t_cpu", "submits no packets"),
-        ("no/such/folder/case.c", "t1", "there is no folder"),
-        ("case.c", "t1,t2", "takes one tier"),
+        ("no/such/folder/case.c", "t1", "the folder"),
+        ("case.c", "t1,t2", "accepts only one tier"),
     ],
 )
 def test_unsupported_case_prints_one_line(

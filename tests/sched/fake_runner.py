@@ -51,7 +51,7 @@ class FakeRunner:
         numbers = records["request"][plan.slot[: plan.tokens]]
         if self.fails or not self.poisoned.isdisjoint(numbers.tolist()):
             self.fails = max(0, self.fails - 1)
-            raise HangError("the step did not come back")
+            raise HangError("the step did not finish")
         ends = np.append(np.flatnonzero(np.diff(plan.sequence[: plan.tokens])), plan.tokens - 1)
         assert not plan.tokens or plan.context == int(plan.position[ends].sum()) + plan.sequences
         self.read_and_write(plan)

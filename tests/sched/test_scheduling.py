@@ -436,7 +436,7 @@ def test_lost_device_fails_every_request_with_reason() -> None:
     numbers = [b.submit(0, [index] * 5, 12) for index in range(6)]
     b.step(2)
     b.runner.fails, b.runner.reopens = 1, False
-    with pytest.raises(Exception, match="did not come back"):
+    with pytest.raises(Exception, match="did not finish"):
         b.step()
     b.step()
     assert b.ended == {(number, 0): "device_lost" for number in numbers}

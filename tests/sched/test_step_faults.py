@@ -64,7 +64,7 @@ class FaultyDevice:
         assert self.shadow is not None
         plan, bad = handle
         if bad:
-            raise DeadlineMissed("a step did not come back")
+            raise DeadlineMissed("a step did not finish")
         drawn = self.shadow.collect(plan)
         for row in range(plan.rows):
             who = int(self.records["request"][plan.row_slot[row]]), int(plan.row_position[row])
@@ -157,7 +157,7 @@ def test_lost_device_fails_every_request_with_reason() -> None:
     house.device.fails, house.device.reopens = lambda step, requests: step == 4, False
     for number in range(1, 9):
         house.ask(number, tenant=number % 3)
-    with pytest.raises(DeadlineMissed, match="did not come back"):
+    with pytest.raises(DeadlineMissed, match="did not finish"):
         house.drain()
     batch = house.scheduler.step()
     assert batch is not None

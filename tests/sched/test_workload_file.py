@@ -47,7 +47,7 @@ def test_alternative_spellings_are_accepted(tmp_path: Path, line: str) -> None:
         ("[1, 2]", "line 2: 2 values"),
         ("{}", "line 2: no arrival and no tenant and no prompt and no output"),
         (GOOD.replace("prompt", "promt"), "no field 'promt'\n  next: did you mean prompt?"),
-        (GOOD.replace("}", ', "prompt_tokens": 3}'), "prompt is given twice, as 'prompt_tokens' too"),
+        (GOOD.replace("}", ', "prompt_tokens": 3}'), "prompt is given twice, once as 'prompt_tokens'"),
         (GOOD.replace("100", "0"), "prompt 0\n  next: expected a whole number of tokens, 1 to"),
         (GOOD.replace("100", "1.5"), "prompt 1.5"),
         (GOOD.replace("100", "1e400"), "prompt Infinity"),
@@ -68,7 +68,7 @@ def test_invalid_field_is_named(tmp_path: Path, line: str, said: str) -> None:
 
 
 def test_invalid_files_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the file has no requests"):
+    with pytest.raises(InputError, match="contains no requests"):
         read(tmp_path, "\n\n")
     with pytest.raises(InputError, match="no such file"):
         read_workload(tmp_path / "missing.jsonl")

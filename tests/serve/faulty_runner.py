@@ -44,7 +44,7 @@ class FaultyRunner:
         self.seen.append(set(record["request"].tolist()))
         time.sleep(self.seconds)
         if self.fails(self.steps, record):
-            raise DeadlineMissed("the step did not come back")
+            raise DeadlineMissed("the step did not finish")
         drawn = self.real.collect(running)
         for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
             if self.nan(records[slot]):

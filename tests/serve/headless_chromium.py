@@ -77,7 +77,7 @@ class Browser:
                 raise RuntimeError("the browser does not answer")
             more = os.read(self._from, 1 << 20)
             if not more:
-                raise RuntimeError(f"the browser is gone, status {self._process.poll()}")
+                raise RuntimeError(f"the browser has exited with status {self._process.poll()}")
             self._unread += more
         first, self._unread = self._unread.split(b"\0", 1)
         return dict(json.loads(first))

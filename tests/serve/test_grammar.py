@@ -311,7 +311,7 @@ def test_failed_step_loses_no_grammar_token(at: int, monkeypatch: pytest.MonkeyP
             output = real(self, handle, timeout_seconds)
             steps[0] += 1
             if steps[0] == at:
-                raise DeadlineMissed("the step did not come back")
+                raise DeadlineMissed("the step did not finish")
             return output
 
         monkeypatch.setattr(Runner, "collect", collect)

@@ -38,7 +38,7 @@ def test_device_hang_error_names_its_report(state_folder: Path) -> None:
     message = in_server(main)
     report = hangs / f"{message.rpartition('report ')[2]}.txt"
     text = report.read_text()
-    assert "request 1.0 of tenant default" in text and "DeadlineMissed: the step did not come back" in text
+    assert "request 1.0 of tenant default" in text and "DeadlineMissed: the step did not finish" in text
     assert "tier t_cpu" in text and "2 failed steps before" in text
     assert not any(str(token) in text for token in secret)
     assert len(list(hangs.iterdir())) == KEPT

@@ -29,7 +29,7 @@ def test_lost_device_notifies_every_client_and_exits_1() -> None:
     async def ask_and_lose() -> None:
         faulty = await plant(server, MODEL)
         faulty.fails, faulty.comes_back = lambda step, records: step == 2, False
-        with pytest.raises(ServeError, match="did not come back") as caught:
+        with pytest.raises(ServeError, match="did not finish") as caught:
             async with await server.submit(Ask(MODEL, (5, 6), Sampling(max_tokens=9))) as stream:
                 async for _ in stream:
                     pass
@@ -39,7 +39,7 @@ def test_lost_device_notifies_every_client_and_exits_1() -> None:
         ready = lambda: asked.append(asyncio.ensure_future(ask_and_lose()))  # noqa: E731
         assert listen(server, app(server), bound, ready=ready, say=output.append) == FAILED
     assert asked[0].done() and asked[0].exception() is None
-    assert any("lost" in line and "did not come back" in line for line in output)
+    assert any("lost" in line and "did not finish" in line for line in output)
 
 
 def served_until_told(settings: Config, use: Callable[[InferenceServer], Coroutine[Any, Any, None]]) -> list[str]:

@@ -84,7 +84,7 @@ tenants:
         "f.yaml:9: tenants.0.kv_reserved: 2.5: expected a fraction from 0.0 to 1.0, or a whole number of pages",
         "f.yaml:10: tenants.1.id: ../x: expected a text that matches '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'",
         "f.yaml:10: tenants.1.keys.0.expires: never: "
-        "expected a date or a time, as 2027-01-31 or 2027-01-31T12:00Z",
+        "expected a date or a time like 2027-01-31 or 2027-01-31T12:00Z",
         "f.yaml:10: tenants.1.keys.0.sha256: abc: expected a text that matches '^[0-9a-f]{64}$'",
         "f.yaml:11: tenants.2.id: is missing",
     ]

@@ -75,7 +75,7 @@ def test_lost_device_is_reported_to_every_client() -> None:
         ends = await asyncio.gather(*(answers(server, LONG) for _ in range(7)), return_exceptions=True)
         for end in [*ends, *await asyncio.gather(answers(server, LONG), return_exceptions=True)]:
             assert isinstance(end, ServeError)
-            assert (end.status, end.code) == (503, "device_lost") and "did not come back" in end.message
+            assert (end.status, end.code) == (503, "device_lost") and "did not finish" in end.message
             assert end.retry_after_seconds
         assert not server.model(MODEL).streams
 

@@ -232,7 +232,7 @@ class TestServed:
         assert driver.device["chip"] == "gfx1100"
         assert b"6.12" in driver.read_file("/proc/version")
         driver.close_all()
-        with pytest.raises(served.DeviceLost, match="no chip 'nonsense'"):
+        with pytest.raises(served.DeviceLost, match="unknown chip 'nonsense'"):
             SimClient(name="bad", chip="nonsense")
 
     def test_options_are_part_of_the_devices_name_and_checked_by_its_clients(self) -> None:

@@ -71,5 +71,5 @@ def test_float_modes_add_capabilities_and_32_bit_execution_modes() -> None:
 
 
 def test_unknown_mode_is_reported() -> None:
-    with pytest.raises(InputError, match="no float mode RTZ: expected some of DenormPreserve"):
+    with pytest.raises(InputError, match="unknown float mode RTZ: expected a subset of DenormPreserve"):
         with_modes(NORM, ("RTZ",))

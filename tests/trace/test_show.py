@@ -114,8 +114,8 @@ def test_command_prints_and_exports(inputs: Path, tmp_path: Path, capsys: pytest
         (name,) = meta["values"]
         assert meta["step"] == 1 and file[name].shape == (1, 256) and np.any(file[name])
     assert main(["--step", "1", str(inputs)]) == 2
-    assert "--step goes with --show" in capsys.readouterr().err
+    assert "--step requires --show" in capsys.readouterr().err
     assert main(["--show", "nothing at all", str(inputs)]) == 2
     capsys.readouterr()
     assert main(["--show", "l_out-0", str(inputs), "--step", "1"]) == 2
-    assert "--step follows the log" in capsys.readouterr().err
+    assert "unexpected argument --step after the log" in capsys.readouterr().err

@@ -87,7 +87,9 @@ def test_result_stored_under_wrong_key_is_reported_and_ignored(
     assert validate("--model", tiny, "--tokens", "1,5,9", "--steps", "0").exit == 1
     errors = capsys.readouterr().err
     assert (
-        "the cache gives the result of another run" in errors and "[3, 1, 4]" in errors and "--no-cache" in errors
+        "the cache returned the result of another run" in errors
+        and "[3, 1, 4]" in errors
+        and "--no-cache" in errors
     )
 
 

@@ -106,27 +106,27 @@ def test_golden_recorded_by_this_runtime_is_matched_bit_exactly(
         (["--layers", "1", "--input", "nowhere.npz"], "no such file"),
         (["--layers", "1", "--input", "random:x"], "expected random:SEED"),
         (["--layers", "1", "--input", "random:"], "expected random:SEED"),
-        (["--input", "random:7"], "layer 0 reads the prompt itself"),
-        (["--layers", ":2", "--input", "x.npz"], "layer 0 reads the prompt itself"),
-        (["--layers", "1:", "--steps", "2"], "greedy tokens need every layer"),
+        (["--input", "random:7"], "layer 0 takes its input from the prompt"),
+        (["--layers", ":2", "--input", "x.npz"], "layer 0 takes its input from the prompt"),
+        (["--layers", "1:", "--steps", "2"], "greedy tokens require all layers"),
         (["--steps", "-1"], "expected 0 or more"),
-        (["--steps", "254"], "the context has room for 253 more tokens"),
+        (["--steps", "254"], "the context has room for only 253 more tokens"),
         (["--ctx", "2"], "3 tokens do not fit the context of 2"),
         (["--ctx", "257"], "1 to 256 tokens"),
         (["--threads", "0"], "--threads 0"),
-        (["--nodes", "atn_norm-*"], "--nodes atn_norm-*: no such value"),
-        (["--layers", "1", "--nodes", "attn_norm-2"], "no such value in these layers"),
+        (["--nodes", "atn_norm-*"], "--nodes atn_norm-*: no node"),
+        (["--layers", "1", "--nodes", "attn_norm-2"], "no node of these layers matches"),
         (["--tiers", "t_cuda"], "tier t_cuda is not built in this version"),
-        (["--tiers", "t_cpu,t2", "--device", "cpu"], "--device cpu runs t_cpu_native, t_cpu, vulkan, not t2"),
+        (["--tiers", "t_cpu,t2", "--device", "cpu"], "--device cpu supports t_cpu_native, t_cpu, vulkan, not t2"),
         (["--tiers", "gpu"], "unknown tier 'gpu'"),
         (["--tiers", "t_cpu,"], "unknown tier ''"),
-        (["--tiers", "t_cpu:fast"], "no ordering and no kernel set of t_cpu is called 'fast'"),
+        (["--tiers", "t_cpu:fast"], "t_cpu has no ordering or kernel set named 'fast'"),
         (["--tiers", "t_cpu,t_cpu"], "names t_cpu twice"),
-        (["--tiers", "t_cpu,t_cpu:canonical-1"], "names t_cpu:canonical-1 twice, in one ordering"),
-        (["--reference", "t1", "--device", "cpu"], "--device cpu runs t_cpu_native, t_cpu, vulkan, not t1"),
+        (["--tiers", "t_cpu,t_cpu:canonical-1"], "contains t_cpu:canonical-1 twice with the same ordering"),
+        (["--reference", "t1", "--device", "cpu"], "--device cpu supports t_cpu_native, t_cpu, vulkan, not t1"),
         (["--golden", "nowhere.npz"], "no such file"),
-        (["--json", "/nowhere/r.json"], "there is no folder /nowhere"),
-        (["--junit", "/nowhere/r.xml"], "there is no folder /nowhere"),
+        (["--json", "/nowhere/r.json"], "the folder /nowhere does not exist"),
+        (["--junit", "/nowhere/r.xml"], "the folder /nowhere does not exist"),
         (["--html", "."], "not a file name"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -152,12 +152,12 @@ def test_empty_prompt_is_not_the_default_prompt(
 
 def test_golden_of_other_tokens_is_rejected(qwen3: str, capsys: Capture) -> None:
     output = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--tokens", "1,2")
-    assert "was made for other tokens" in output
+    assert "was created for a different prompt" in output
 
 
 def test_random_input_has_no_golden(qwen3: str, capsys: Capture) -> None:
     output = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--layers", "1")
-    assert "contains values of the model's own input" in output
+    assert "--golden cannot be combined with --input" in output
 
 
 @pytest.mark.parametrize("flag", ["--golden", "--prompt", "--tokens"])

@@ -172,12 +172,12 @@ def _check(arguments: argparse.Namespace) -> None:
     from zinc_rt.host.errors import UsageError
 
     if arguments.no_values and arguments.no_speed:
-        raise UsageError("--no-values and --no-speed: nothing is left to compare")
+        raise UsageError("--no-values and --no-speed: leave nothing to compare")
     for name in ("prompt_tokens", "new_tokens", "runs"):
         if getattr(arguments, name) < 1:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more")
     if not 0 < arguments.timeout < float("inf"):
-        raise UsageError(f"--timeout {arguments.timeout:g}: expected seconds, more than 0")
+        raise UsageError(f"--timeout {arguments.timeout:g}: expected more than 0 seconds")
 
 
 def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
@@ -190,9 +190,11 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     for text in arguments.python:
         name, equals, file = text.partition("=")
         if name not in python_peers.SCRIPTS or not equals:
-            raise UsageError(f"--python {text}: expected PEER=FILE, PEER one of {', '.join(python_peers.SCRIPTS)}")
+            raise UsageError(
+                f"--python {text}: expected PEER=FILE with PEER one of {', '.join(python_peers.SCRIPTS)}"
+            )
         if not Path(file).expanduser().is_file():
-            raise UsageError(f"--python {text}: there is no such file")
+            raise UsageError(f"--python {text}: no such file")
         pythons[name] = str(Path(file).expanduser())
     folders = []
     for text in arguments.llama_dir:

@@ -96,7 +96,7 @@ def peers(named: Sequence[str]) -> list[ComparedPeer]:
 
 
 def _unsupported_outcome(task: PeerTask) -> PeerOutcome:
-    raise AssertionError("an absent peer does not run")
+    raise AssertionError("cannot run a peer that is not installed")
 
 
 def _builds(folder: Path) -> Iterator[Path]:

@@ -37,7 +37,7 @@ def model_of(golden: Golden, named: str | None) -> GGUFFile:
     for path in beside:
         if path.exists():
             return read_model(str(path))
-    raise InputError(f"{golden.path}: no model {beside[0].name} in the same folder", next="--model M.gguf")
+    raise InputError(f"{golden.path}: the model {beside[0].name} is not in the same folder", next="--model M.gguf")
 
 
 def recreate_command(golden: Golden) -> str:

@@ -64,7 +64,7 @@ def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
     if folder:
         return path
     if path.exists() and not arguments.force:
-        raise OutputError(f"{path}: the file exists already", next="--force replaces it, or choose another name")
+        raise OutputError(f"{path}: the file already exists", next="--force replaces it, or choose another name")
     check_writable(arguments.out)
     return path
 
@@ -159,12 +159,12 @@ def _tiny(arguments: argparse.Namespace) -> int:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
+            raise OutputError(f"{folder}: cannot create the folder: {error.strerror}") from error
         targets = {name: folder / f"tiny-{name}-{quant}.gguf" for name in ARCHITECTURES}
         paths = [path for path in targets.values() if path.exists()]
         if paths and not arguments.force:
             raise OutputError(
-                f"{paths[0]}: the file exists already", next="--force replaces it, or choose another folder"
+                f"{paths[0]}: the file already exists", next="--force replaces it, or choose another folder"
             )
         check_writable(*map(str, targets.values()))
     report = start_report(Report("golden make"), arguments)

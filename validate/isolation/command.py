@@ -73,7 +73,8 @@ def _verdicts(
     for spec in job.tiers:
         if spec.ordering == NO_CLAIM:
             raise UsageError(
-                f"{spec.text}: {NO_CLAIM} does not guarantee equal bits in a mix", next="--ordering canonical-1"
+                f"{spec.text}: {NO_CLAIM} does not guarantee identical bits for requests in a mix",
+                next="--ordering canonical-1",
             )
     trial = MixTrial(
         job,

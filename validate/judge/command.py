@@ -119,7 +119,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if (arguments.url is None) == (arguments.engine is None):
         raise UsageError("give the URL of a running engine, or --engine to start one")
     if arguments.engine is not None and arguments.engine not in ENGINES:
-        raise UsageError(f"--engine {arguments.engine}: unknown; the known ones are {', '.join(ENGINES)}")
+        raise UsageError(f"--engine {arguments.engine}: unknown engine; expected one of {', '.join(ENGINES)}")
     if arguments.url is not None and (arguments.sweep or arguments.wrapped):
         raise UsageError(
             "--sweep and options after -- need --engine: this command cannot restart a running engine"
@@ -155,7 +155,7 @@ def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> E
     if arguments.key_env:
         key = os.environ.get(arguments.key_env, "")
         if not key:
-            raise UsageError(f"--key-env {arguments.key_env}: the variable is not set")
+            raise UsageError(f"--key-env {arguments.key_env}: the environment variable is not set")
     client = EngineClient(url, model=arguments.name, key=key)
     return judge(client, arguments.model, _options(arguments, quick=quick))
 

@@ -195,7 +195,9 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         raise NothingRan("no tier can run its kernels here", next="add --device sim, or see zinc-rt devices")
     for name in ("sanitizer", *ORDER):
         if getattr(arguments, name) is not None and not any(side.simulated for side in sides_compared):
-            raise UsageError(f"--{name} needs a simulated device, and none runs here", next="add --device sim")
+            raise UsageError(
+                f"--{name} needs a simulated device, but no tier here uses one", next="add --device sim"
+            )
     check_globs(arguments.kernel, [side.set() for side in sides_compared])
     for tier in dict.fromkeys(side.tier for side in sides_compared if side.simulated):
         report.shortcuts.append(f"{tier}: {SIMULATED}")

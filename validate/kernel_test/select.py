@@ -124,7 +124,7 @@ def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
         if not any(fnmatchcase(name, glob) for name in known):
             near = difflib.get_close_matches(glob, known, 4)
             raise UsageError(
-                f"--kernel {glob}: no kernel has this name",
+                f"--kernel {glob}: no kernel matches this name",
                 next=f"did you mean {', '.join(near)}?"
                 if near
                 else f"there are {', '.join(known[:8])} and others",
@@ -135,7 +135,7 @@ def all_cases(families: Sequence[str]) -> list[Case]:
     """Return every case of these families. Raise UsageError for an unknown family."""
     for name in families:
         if name not in FAMILIES:
-            raise UsageError(f"--family {name}: there is no such family", next=f"one of {', '.join(FAMILIES)}")
+            raise UsageError(f"--family {name}: no such family", next=f"one of {', '.join(FAMILIES)}")
     return [case for name in families or FAMILIES for case in cases(name)]
 
 

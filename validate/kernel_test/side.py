@@ -111,7 +111,7 @@ def sides(
             row, named = registry.parse(tier)
             if row.tier == registry.ORACLE and not oracle:
                 raise UsageError(
-                    f"--tier {registry.ORACLE}: it is the oracle, so there is no reference for it",
+                    f"--tier {registry.ORACLE}: the oracle cannot be tested against itself",
                     next="omit --tier; --mode support and --mode perf take it",
                 )
             try:
@@ -172,7 +172,7 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
         except OSError as error:
             raise InputError(f"{path}: cannot read: {error.strerror}") from error
         if zrt.target != kernels.target:
-            raise InputError(f"{path} is for {zrt.target}, not {kernels.target}")
+            raise InputError(f"{path}: was built for {zrt.target}, not {kernels.target}")
         if zrt.name not in kernels.names():
             raise UsageError(f"{path}: {kernels.target} has no kernel {zrt.name}")
         argument[zrt.name] = zrt

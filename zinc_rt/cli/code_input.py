@@ -91,11 +91,11 @@ def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:
 
     elf = read_elf(_read(arguments.elf, source), source)
     if not elf.sections:
-        raise InputError(f"{source}: no executable section")
+        raise InputError(f"{source}: contains no executable section")
     arch = arguments.arch or elf.arch
     if arch is None:
         raise UnsupportedError(
-            f"{source}: this version does not support its chip", next="set the chip with --arch NAME"
+            f"{source}: its chip is not supported by this version", next="set the chip with --arch NAME"
         )
     sections = tuple(CodeSection(s.name, s.address, s.code, s.symbols) for s in elf.sections)
     return CodeInput(arch, arguments.wave or 32, sections, f"--elf {arguments.elf}")

@@ -104,7 +104,7 @@ class DebugShell(cmd.Cmd):
     def default(self, line: str) -> None:
         word = line.split()[0]
         names = [name.removeprefix("do_") for name in self.get_names() if name.startswith("do_")]
-        raise UsageError(f"no command {word}{suggest_word(word, names)}", next="help lists the commands")
+        raise UsageError(f"unknown command {word}{suggest_word(word, names)}", next="help lists the commands")
 
     def completedefault(self, text: str, *_: Any) -> list[str]:
         return [
@@ -163,7 +163,7 @@ class DebugShell(cmd.Cmd):
     def do_goto(self, argument: str) -> None:
         """goto STEP: go to a step of the launch, earlier or later. Each stop shows its step."""
         if not argument.isdecimal():
-            raise UsageError("goto: expected the number of a step", next="where shows the present one")
+            raise UsageError("goto: expected a step number", next="where shows the present one")
         self.show_stop(self.session.go_to(int(argument)))
 
     def do_restart(self, argument: str) -> None:
@@ -232,7 +232,7 @@ class DebugShell(cmd.Cmd):
         elif argument.isdecimal():
             self.session.delete(int(argument))
         else:
-            raise UsageError("delete: expected the number of a breakpoint or a watch", next="break lists them")
+            raise UsageError("delete: expected the number of a breakpoint or watch", next="break lists them")
 
     # --- state
 
@@ -280,7 +280,7 @@ class DebugShell(cmd.Cmd):
     def do_wave(self, argument: str) -> None:
         """wave NUMBER: select a wave of the stopped wave's workgroup, to print its state and to step it."""
         if not argument.isdecimal():
-            raise UsageError("wave: expected the number of a wave in the workgroup", next="waves lists them")
+            raise UsageError("wave: expected the number of a wave of this workgroup", next="waves lists them")
         self.session.select(int(argument))
         self.do_where("")
 
@@ -290,7 +290,7 @@ class DebugShell(cmd.Cmd):
         line = code.line(self.session.selected().pc) if not argument else None
         if argument:
             if not argument.isdecimal():
-                raise UsageError("list: expected the number of a line")
+                raise UsageError("list: expected a line number")
             line = SourceLine(code.file, int(argument)) if code.file else None
         if line is None:
             raise UsageError(
@@ -298,7 +298,7 @@ class DebugShell(cmd.Cmd):
             )
         lines = list(code.source(line))
         if not lines:
-            raise UsageError(f"list: {line.file} cannot be read, or has no line {line.number}")
+            raise UsageError(f"list: {line.file} cannot be read or has no line {line.number}")
         self.show(lines)
 
     def do_code(self, argument: str) -> None:
@@ -335,10 +335,10 @@ def _count(command: str, argument: str, usual: int = 1) -> int:
     if not argument:
         return usual
     if not argument.isdecimal() or int(argument) < 1:
-        raise UsageError(f"{command} {argument}: expected a number from 1 on")
+        raise UsageError(f"{command} {argument}: expected a number of 1 or more")
     return int(argument)
 
 
 def _nothing(command: str, argument: str) -> None:
     if argument:
-        raise UsageError(f"{command} takes no argument, not {argument!r}")
+        raise UsageError(f"{command} takes no argument, but got {argument!r}")

@@ -108,7 +108,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     if arguments.lookahead < 0:
         raise UsageError(f"--lookahead {arguments.lookahead}: expected 0 or more")
     if arguments.vram is not None and not 0 < arguments.vram < float("inf"):
-        raise UsageError(f"--vram {arguments.vram:g}: expected gigabytes, more than 0")
+        raise UsageError(f"--vram {arguments.vram:g}: expected more than 0 gigabytes")
     if arguments.check and arguments.graph:
         raise UsageError("--graph cannot be combined with --check", next="remove one of them")
     if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):

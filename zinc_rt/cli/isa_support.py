@@ -64,7 +64,7 @@ def _support(arguments: argparse.Namespace) -> int:
         ]
         if not rows:
             raise UsageError(
-                f"no instruction of {arguments.arch} is called {' or '.join(arguments.instructions)}",
+                f"{arguments.arch} has no instruction {' or '.join(arguments.instructions)}",
                 next="zinc-rt isa support --json FILE lists all; 'v_add*' selects several",
             )
     for row in rows:

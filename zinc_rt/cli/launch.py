@@ -195,7 +195,7 @@ def _tools(text: str) -> tuple[str, ...]:
 
 def _exit_code(text: str) -> int:
     if not text.isdecimal() or int(text) > 255:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number from 0 to 255")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 255")
     return int(text)
 
 
@@ -205,7 +205,7 @@ def _axes(text: str) -> tuple[int, ...]:
     except ValueError:
         axes = ()
     if not 1 <= len(axes) <= 3 or min(axes) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: one to three numbers from 1 on, like 8 or 8,4")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected one to three positive numbers, like 8 or 8,4")
     return axes
 
 

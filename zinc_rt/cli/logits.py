@@ -140,7 +140,7 @@ def compute(
         )
     arrays = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
     if layers and len(arrays) != engine.model.layers:
-        raise InputError(f"{len(arrays)} of {engine.model.layers} layers have an l_out: use --layers none")
+        raise InputError(f"{len(arrays)} of {engine.model.layers} layers have an l_out; use --layers none")
     return logits, np.stack(arrays) if layers else None
 
 

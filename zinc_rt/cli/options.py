@@ -311,7 +311,7 @@ def timeout(arguments: argparse.Namespace) -> float | None:
     """Return --timeout in seconds, or None if it is not given. Raise UsageError unless it is positive."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
-        raise UsageError(f"--timeout {seconds:g}: expected seconds, more than 0")
+        raise UsageError(f"--timeout {seconds:g}: expected more than 0 seconds")
     return seconds
 
 

@@ -102,7 +102,7 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
             )
         dwords = [int.from_bytes(raw[index : index + 4], "little") for index in range(0, len(raw), 4)]
     if not dwords:
-        raise InputError(f"{printable(source)}: no dwords")
+        raise InputError(f"{printable(source)}: contains no dwords")
     return dwords
 
 

@@ -162,7 +162,7 @@ def _export(arguments: argparse.Namespace) -> int:
     from zinc_rt.sched.simulation.workload_file import write_workload
 
     if arguments.json == "-":
-        raise UsageError("--export writes to stdout, and so does --json -", next="name a file: --json FILE")
+        raise UsageError("--export and --json - cannot both write to stdout", next="name a file: --json FILE")
     workload = _workload(arguments.export)
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
     print(write_workload(arrivals, workload.tenants), end="")

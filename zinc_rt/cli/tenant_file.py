@@ -71,7 +71,7 @@ def _tenant(path: str, number: int, row: Any, pages: int) -> Tenant:
     for name, value in row.items():
         if name not in _FIELDS:
             near = suggest_word(str(name), _FIELDS)
-            raise InputError(f"{where}: no field {name!r}{near}", next=f"fields are {', '.join(_FIELDS)}")
+            raise InputError(f"{where}: unknown field {name!r}{near}", next=f"fields are {', '.join(_FIELDS)}")
         fits, expected = _FIELDS[name]
         if not fits(value):
             raise InputError(f"{where}: {name} {value!r}", next=f"expected {expected}")
@@ -92,7 +92,7 @@ def _bucket(where: str, kind: str, row: dict[str, Any]) -> tuple[int, int] | Non
     """Return a rate and its burst, by default the tokens of one second."""
     rate, burst = row.get(f"{kind}_rate"), row.get(f"{kind}_burst")
     if rate is None and burst is not None:
-        raise InputError(f"{where}: {kind}_burst without {kind}_rate", next=f"set {kind}_rate as well")
+        raise InputError(f"{where}: {kind}_burst requires {kind}_rate", next=f"set {kind}_rate as well")
     return None if rate is None else (rate, rate if burst is None else burst)
 
 

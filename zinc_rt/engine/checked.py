@@ -155,7 +155,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["schema"] != SCHEMA:
-            raise InputError(f"{path}: schema {body['schema']}; this build reads {SCHEMA}")
+            raise InputError(f"{path}: schema is {body['schema']}; this build reads {SCHEMA}")
         rows = [{**row, "setup": Setup(**row["setup"])} for row in body["rows"]]
         if not all(isinstance(row["passed"], bool) and isinstance(row["failed"], list) for row in rows):
             raise TypeError

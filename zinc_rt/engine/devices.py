@@ -130,7 +130,7 @@ def choose_tier(
     if of is not None and row is not of:
         if not simulate:
             raise UsageError(
-                f"--device {device} is a device of {of.tier}, not of {asked}", next="remove one of them"
+                f"--device {device} belongs to tier {of.tier}, not to {asked}", next="remove one of them"
             )
         device = "auto"
     if row is None or not (row.simulable or row.lists_devices):
@@ -178,14 +178,14 @@ def _requested_choice(
     if not row.simulable:
         if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
             gpus = ", ".join(item.tier for item in registry.built() if item.simulable)
-            raise UsageError(f"--device {device} runs {gpus}, not {row.tier}", next="remove one of them")
+            raise UsageError(f"--device {device} supports {gpus}, not {row.tier}", next="remove one of them")
         probe = _probe(row, device)
         if not probe.usable:
             raise UnsupportedError(f"tier {row.tier}: {probe.why}", next=probe.next)
         return Choice(row, f"{row.tier}: asked for", gpu=probe.gpu, kernel_set=kernel_set)
     if device == "cpu":
         cpu = ", ".join(item.tier for item in registry.built() if not item.simulable)
-        raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="remove one of them")
+        raise UsageError(f"--device cpu supports {cpu}, not {row.tier}", next="remove one of them")
     if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
         text = "asked for" if device == "sim" else "this machine has no AMD GPU"
         return _simulated_choice(row, text, kernel_set, options)

@@ -112,7 +112,9 @@ class Engine:
         """Free all resources of the model; the backend stays open. Raises UsageError while sequences are
         open, InFlight while a step runs."""
         if self._open:
-            raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
+            raise UsageError(
+                f"{len(self._open)} sequences are still open", next="release them, then unload the model"
+            )
         self.variants.unload()
 
     @cached_property
@@ -146,7 +148,7 @@ class Engine:
         free."""
         if not self._free_slots:
             raise UsageError(
-                f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
+                f"all {self.limits.slots} slots are in use", next="close a sequence, or use more slots"
             )
         slot = self._free_slots.pop(0)
         # cached keys need nothing: a query sees only its own positions; nor does state that begins at the zero row
@@ -172,7 +174,7 @@ class Engine:
     def _check_open(self, sequence: Sequence) -> None:
         if sequence not in self._open:
             raise UsageError(
-                f"this sequence was released: another sequence may use slot {sequence.slot} now",
+                f"this sequence was released, so another sequence may be using slot {sequence.slot}",
                 next="open a new one",
             )
 
@@ -265,7 +267,7 @@ class Engine:
         for sequence, tokens in batch:
             self.check(sequence, tokens)
         if not 0 < total <= self.limits.step_tokens:
-            raise UsageError(f"a step takes 1 to {self.limits.step_tokens} tokens, not {total}")
+            raise UsageError(f"a step accepts 1 to {self.limits.step_tokens} tokens, not {total}")
         _check_step(batch, rows, total)
         inject = inject or {}
         block = self.runner.fill(self._planned(batch, rows), inject=tuple(inject), tapped=tap is not None)
@@ -319,7 +321,7 @@ class Engine:
         if not self.cache.cover(sequence.holding, behind):
             free = ", ".join(f"{pages.pool.free} of {pages.pool.count}" for pages in self.cache.pools)
             raise OutOfPages(
-                f"slot {sequence.slot}: too few pages for {behind} tokens, {free} are free",
+                f"slot {sequence.slot}: too few pages for {behind} tokens, only {free} are free",
                 next="release a sequence, or open the engine with more pages",
             )
         base = sequence.slot * self.limits.pages_per_slot

@@ -200,7 +200,7 @@ class EngineCore:
         limits = self.engine.limits
         if sampling.n > limits.slots:
             raise UsageError(
-                f"n {sampling.n}: each choice needs a slot, and there are {limits.slots}",
+                f"n {sampling.n}: each choice needs a slot, but there are only {limits.slots}",
                 next=f"set n to at most {limits.slots}, or open the model with more slots",
             )
         if sampling.stop:

@@ -156,7 +156,7 @@ class LLM(Answering):
         entry = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
         if len(entry) != len(whole):
             raise UsageError(
-                f"{len(whole)} prompts and {len(entry)} samplings",
+                f"got {len(whole)} prompts, but {len(entry)} sampling parameters",
                 next="pass one Sampling for all prompts, or one per prompt",
             )
         asked = [self._prepare(prompt, item) for prompt, item in zip(whole, entry, strict=True)]

@@ -64,8 +64,8 @@ def steps_of(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
     tokens = limits.slots * (1 + lookahead)
     if tokens > limits.step_tokens:
         raise InputError(
-            f"{gguf.path}: {limits.slots} requests of 1 + {lookahead} tokens make {tokens}, but a step has "
-            f"{limits.step_tokens}",
+            f"{gguf.path}: {limits.slots} requests of 1 + {lookahead} tokens need {tokens} tokens, but a step "
+            f"has only {limits.step_tokens}",
             next=f"--lookahead {limits.step_tokens // limits.slots - 1} fits, or fewer --slots",
         )
     return tokens
@@ -125,7 +125,7 @@ def check_context_memory(
     maximum = bisect_left(range(1, limits.ctx), True, key=lambda ctx: not fits(ctx))
     raise UsageError(
         f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, but this machine has "
-        f"{_gib(memory.total)}, {_gib(memory.available)} of it free",
+        f"{_gib(memory.total)}, of which {_gib(memory.available)} are free",
         next=f"use a smaller --ctx: about {_round_down(maximum):,} tokens fit",
     )
 

@@ -77,7 +77,7 @@ def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
     if not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"slots {slots}: expected 1 to {MAX_SLOTS}")
     if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout {timeout}: expected seconds, more than 0")
+        raise UsageError(f"timeout {timeout}: expected more than 0 seconds")
     choice = choose_tier(
         options.tier,
         options.device,

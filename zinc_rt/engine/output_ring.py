@@ -95,17 +95,18 @@ class OutputRing:
         taken, if they are not the expected ones but for their tokens, or if a token is not in the vocabulary.
         """
         if self._taken is None:
-            raise RingError("entries were taken from an output ring before it was started")
+            raise RingError("cannot take entries from an output ring before it is started")
         first, self._taken = self._taken, cursor % _COUNT
         new, wanted = (self._taken - first) % _COUNT, expected.entries
         if new > len(ring):
             raise RingError(
-                f"the output ring was overrun: {new} entries since the last step, and it holds {len(ring)}",
+                f"the output ring was overrun: it received {new} entries since the last step, but holds "
+                f"{len(ring)}",
                 next="take the entries after every step",
             )
         if new != len(wanted):
             raise RingError(
-                f"the output ring has {new} entries of a step with {len(wanted)} rows to deliver", next=_ADVICE
+                f"the output ring has {new} entries, but the step delivers {len(wanted)} rows", next=_ADVICE
             )
         got = last_entries(ring, self._taken, new)
         tokens = wanted[:, TOKEN]
@@ -113,12 +114,12 @@ class OutputRing:
         if got.tobytes() != wanted.tobytes():
             index = int((got != wanted).any(axis=1).argmax())
             raise RingError(
-                f"the output ring has {_words(got, index)}, expected {_words(wanted, index)}", next=_ADVICE
+                f"the output ring contains {_words(got, index)}, expected {_words(wanted, index)}", next=_ADVICE
             )
         if new and (tokens + 1).view(np.uint32).max() > self._vocab:
             index = int((tokens + 1).view(np.uint32).argmax())
             where = f"token {tokens[index]} in row {index}, which is not in the vocabulary of {self._vocab}"
-            raise RingError(f"the output ring has {where}", next=_ADVICE)
+            raise RingError(f"the output ring contains {where}", next=_ADVICE)
         if not expected.skips:
             return tokens
         of_rows = np.full(len(expected.skipped), -1, np.int32)

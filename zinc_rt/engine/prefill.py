@@ -132,7 +132,10 @@ def _validate(
     stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
     if stages[0] != stages[1]:
         raise UnsupportedError(
-            ("validate would compare two models: ZINC_QWEN36_DECODE_TOPK reduces the experts of single tokens"),
+            (
+                "validate cannot be used with ZINC_QWEN36_DECODE_TOPK, which changes the model by reducing the "
+                "experts of single tokens"
+            ),
             next="unset ZINC_QWEN36_DECODE_TOPK",
         )
     history = list(sequence.tokens)

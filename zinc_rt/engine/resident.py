@@ -86,7 +86,7 @@ class Variant:
         """Return the lowered program. Raises ValueError for a variant read from the cache, which has only the
         dispatches."""
         if not isinstance(self.made_of, LoweredGraph):
-            raise ValueError(f"{self.graph.name} was read from the cache and has no lowered program")
+            raise ValueError(f"{self.graph.name} has no lowered program, because it was read from the cache")
         return self.made_of
 
     def submit(self, stream: Stream) -> Fence:
@@ -96,7 +96,7 @@ class Variant:
         if arena is not None and arena.last is not self.built:
             if arena.last is not None and arena.usage.busy():
                 raise InFlight(
-                    f"{self.graph.name}: another variant is running in the shared arena",
+                    f"{self.graph.name}: another variant is using the shared arena",
                     next="wait for it, or build them with share_arenas=False",
                 )
             if self.backend.instrument is not None:
@@ -393,7 +393,7 @@ class Resident:
         buffer = self._kept[name]
         if buffer.size_bytes != allocation.size_bytes:
             raise ValueError(
-                f"{name} has {buffer.size_bytes} bytes for one graph, {allocation.size_bytes} for another"
+                f"{name} has {buffer.size_bytes} bytes in one graph, but {allocation.size_bytes} in another"
             )
         return buffer
 

@@ -149,7 +149,7 @@ class StepOutput:
         Raises UsageError if the layers that ran do not include the head.
         """
         if LOGITS not in self.handle.variant.graph.buffers:
-            raise UsageError("there are no logits: the layers that ran do not include the head")
+            raise UsageError("no logits were computed, because the layers that ran do not include the head")
         return self.handle.variant.read(LOGITS, self.handle.counts)
 
 

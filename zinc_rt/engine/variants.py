@@ -164,7 +164,7 @@ class Variants:
         if not memory_bytes:
             if self._experts == "gtt":
                 raise UsageError(
-                    f"tier {self.backend.spec.tier} has no separate VRAM",
+                    f"tier {self.backend.spec.tier} has no dedicated VRAM",
                     next=f"unset {EXPERTS}, or use t1 or t2",
                 )
             return None
@@ -212,7 +212,7 @@ class Variants:
         else:
             most_rows = min(room, limits.rows)
             if rows > limits.rows:
-                raise UsageError(f"a step computes logits for at most {limits.rows} tokens, not {rows}")
+                raise UsageError(f"a step can compute logits for at most {limits.rows} tokens, not {rows}")
         most_sequences = min(limits.slots, room)
         if entries <= room + most_sequences:
             return room, most_sequences, most_rows
@@ -337,7 +337,7 @@ def _least_capacity(capacities: tuple[int, ...], count: int) -> int:
     for capacity in capacities:
         if capacity >= count:
             return capacity
-    raise UsageError(f"a step takes 1 to {capacities[-1]} tokens, not {count}")
+    raise UsageError(f"a step accepts 1 to {capacities[-1]} tokens, not {count}")
 
 
 def overrides_of(settings: Settings) -> Overrides:

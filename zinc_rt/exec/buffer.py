@@ -63,14 +63,14 @@ class Buffer:
         """Check that the buffer has these bytes. Raise ValueError, prefixed with `what`, if it does not."""
         if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > self.size_bytes:
             raise ValueError(
-                f"{what}: {size_bytes} bytes at offset {offset_bytes} pass the end of {self.name}, "
-                f"{self.size_bytes} bytes"
+                f"{what}: {size_bytes} bytes at offset {offset_bytes} exceed the {self.size_bytes} bytes of "
+                f"{self.name}"
             )
 
     def check_owned(self) -> None:
         """Check that the backend may free the buffer. Raise ValueError for a wrapped one."""
         if not self.owned:
-            raise ValueError(f"{self.name} wraps memory of another owner, which frees it")
+            raise ValueError(f"{self.name} wraps memory that belongs to another owner and must be freed there")
 
 
 def wrap(

@@ -46,6 +46,6 @@ class GraphCache:
                     self._dropped(key, graph)
                 return
         raise InFlight(
-            f"no room for another graph: all {len(self._graphs)} have a replay in flight",
+            f"cannot add a graph: all {len(self._graphs)} have a replay in flight",
             next="wait for one of them, or raise max_graphs",
         )

@@ -48,8 +48,8 @@ def copy(
         comparable, distance = True, distance + target.gpu_va - source.gpu_va
     if comparable and abs(distance) < size_bytes:
         raise ValueError(
-            f"{what}: {size_bytes} bytes from offset {source_offset_bytes} to {target_offset_bytes} overlap, and "
-            "the result would depend on the order; copy through another buffer"
+            f"{what}: {size_bytes} bytes from offset {source_offset_bytes} to {target_offset_bytes} overlap, so "
+            "the result would depend on the order of copying; copy through another buffer"
         )
     fence = copier.copy(source, source_offset_bytes, target, target_offset_bytes, size_bytes, stream)
     stream.advanced(fence)

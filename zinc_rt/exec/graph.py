@@ -132,9 +132,9 @@ class Graph:
     def add(self, key: ShapeKey, variant: Any) -> None:
         """Add a built variant. Raise ValueError for a malformed or existing key, InFlight if there is no room."""
         if not isinstance(key, tuple) or not all(type(part) is int for part in key):
-            raise ValueError(f"graph {self.name}: a shape key is a tuple of int, not {key!r}")
+            raise ValueError(f"graph {self.name}: a shape key must be a tuple of int, not {key!r}")
         if key in self._variants:
-            raise ValueError(f"graph {self.name}: {key} already has a variant")
+            raise ValueError(f"graph {self.name}: already has a variant for {key}")
         if len(self._variants) >= self.max_variants:
             self._evict_one()
         self._variants[key] = _Entry(variant)
@@ -163,7 +163,7 @@ class Graph:
                     self._evicted(key, entry.variant)
                 return
         raise InFlight(
-            f"graph {self.name}: no room for another variant, all {self.max_variants} are in flight",
+            f"graph {self.name}: cannot add a variant: all {self.max_variants} are in flight",
             next="wait for a replay, or raise max_variants",
         )
 

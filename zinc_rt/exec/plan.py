@@ -37,7 +37,7 @@ class Plan:
                 raise ValueError(f"no step {number} in a plan of {len(self._steps)}")
         if self._reaches(earlier, step):
             raise ValueError(
-                f"step {step} after step {earlier} closes a cycle: {earlier} already runs after {step}"
+                f"step {step} after step {earlier} creates a cycle: {earlier} already runs after {step}"
             )
         self._steps[step].earlier.add(earlier)
 

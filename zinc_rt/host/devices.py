@@ -82,7 +82,7 @@ def read_devices(path: Path) -> Mapping[str, DeviceRow]:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
     for key, device in rows.items():
         if missing := [kind for kind in OPS if device.ops_a_clock.get(kind, 0) <= 0]:
-            raise InputError(f"{path}: {key}: no ops_a_clock of {', '.join(missing)}")
+            raise InputError(f"{path}: {key}: ops_a_clock is missing for {', '.join(missing)}")
         if min(device.memory_gbps, device.issues_a_second, device.memory_gb) <= 0 or not device.source:
             raise InputError(f"{path}: {key}: expected positive figures and a source")
     return rows
@@ -103,5 +103,7 @@ def _row(key: str, row: dict[str, Any]) -> DeviceRow:
     ids = tuple(row.pop("pci_ids", ()))
     bad = [item for item in ids if not _PCI_ID.fullmatch(item)]
     if bad:
-        raise ValueError(f"{key}: pci_ids {', '.join(bad)}, expected for example 1002:7551 or 1002:7550:c0")
+        raise ValueError(
+            f"{key}: invalid pci_ids {', '.join(bad)}, expected for example 1002:7551 or 1002:7550:c0"
+        )
     return DeviceRow(key, **row, pci_ids=ids)

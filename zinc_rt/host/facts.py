@@ -153,13 +153,15 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
     unknown = set(row) - {"says", "from", "where", "value", "or", "settled", "marks", "code", "versions"}
     if unknown or not {"says", "from", "where"} <= set(row):
         raise InputError(
-            f"{where}: expected says, from and where; unknown: {sorted(unknown)}", next="docs/facts.md"
+            f"{where}: expected says, from and where; unknown keys: {sorted(unknown)}", next="docs/facts.md"
         )
     if row["from"] not in ORIGINS:
         raise InputError(f"{where}: from {row['from']!r}, expected one of {', '.join(ORIGINS)}")
     settled = _value_text(row.get("settled", ()))
     if row["from"] == "assumed" and not settled:
-        raise InputError(f"{where}: an assumed row needs `settled`", next="settled: a probe, or a sentence")
+        raise InputError(
+            f"{where}: an assumed row must have the key `settled`", next="settled: a probe, or a sentence"
+        )
     return Fact(
         id,
         str(row["says"]),

@@ -89,12 +89,14 @@ def check_writable(*paths: str | None, report: str | None = None) -> None:
             continue
         if path == "-":
             raise OutputError(
-                "-: cannot write to stdout: only the report may go there", next="name a file, or --json -"
+                "-: cannot write to stdout, which is reserved for the report", next="name a file, or --json -"
             )
         folder = Path(path).parent
         if not path or Path(path).is_dir():
             raise OutputError(f"{path or repr(path)}: cannot write: not a file name", next=_NEXT)
         if not folder.is_dir():
-            raise OutputError(f"{path}: cannot write: there is no folder {folder}", next=f"mkdir -p {folder}")
+            raise OutputError(
+                f"{path}: cannot write: the folder {folder} does not exist", next=f"mkdir -p {folder}"
+            )
         if not os.access(Path(path) if Path(path).exists() else folder, os.W_OK):
             raise OutputError(f"{path}: cannot write: Permission denied", next=_NEXT)

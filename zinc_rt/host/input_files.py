@@ -49,6 +49,6 @@ def check_model_file(name: str) -> None:
         )
     if begin != GGUF_MAGIC:
         raise InputError(
-            f"{path}: at byte 0: starts with {begin!r}; a GGUF file starts with {GGUF_MAGIC!r}",
+            f"{path}: at byte 0: starts with {begin!r}, but a GGUF file starts with {GGUF_MAGIC!r}",
             next="the file is damaged or not a GGUF file; download it again",
         )

@@ -63,7 +63,7 @@ class ObjectCache:
                 if about.st_mode & OTHERS_WRITE:
                     raise InputError("other users can write to it")
                 if about.st_size < len(MAGIC) + 32:
-                    raise InputError(f"it has {about.st_size} bytes, a header alone has {len(MAGIC) + 32}")
+                    raise InputError(f"it has {about.st_size} bytes, less than the {len(MAGIC) + 32} of a header")
                 content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             if time.time() - about.st_mtime > TOUCH_SECONDS:
                 with suppress(OSError):

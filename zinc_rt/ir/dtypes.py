@@ -29,5 +29,5 @@ def row_bytes(dtype: str, elements: int) -> int:
     """Return the bytes of one contiguous row. Raise ValueError for a row of partial blocks."""
     per_block, size_bytes = block_of(dtype)
     if elements % per_block:
-        raise ValueError(f"a {dtype} row holds whole blocks of {per_block}, not {elements} elements")
+        raise ValueError(f"{elements} elements are not whole blocks of {per_block}, which a {dtype} row requires")
     return elements // per_block * size_bytes

@@ -106,7 +106,7 @@ class Builder:
         Raise ValueError for a malformed name or a different second declaration.
         """
         if not is_buffer_name(name):
-            raise ValueError(f"{name!r} is not a buffer name; expected a name such as model.attn.q_weight[3]")
+            raise ValueError(f"{name!r} is not a buffer name; expected a name like model.attn.q_weight[3]")
         spec = BufferSpec(name, tuple(shape), dtype, role)
         known = self._buffers.setdefault(name, spec)
         if known != spec:

@@ -18,7 +18,7 @@ def find_label(graph: OpGraph, label: str) -> Node:
             return node
     kin = sorted({node.label for node in graph.nodes if node.label.split("-")[0] == label.split("-")[0]})
     known = f"there are {', '.join(kin)}" if kin else "list them with: zinc-rt inspect --graph"
-    raise UsageError(f"no node is labelled {label!r} in {graph.name}", next=known)
+    raise UsageError(f"no node in {graph.name} has the label {label!r}", next=known)
 
 
 def injected_name(label: str) -> str:

@@ -115,7 +115,7 @@ class _Writer:
 
     def _buffer(self, key: str, spec: BufferSpec) -> None:
         if key != spec.name or spec.role not in ROLES:
-            raise InputError(f"graph {self._graph.name}: cannot save {spec} filed as {key!r}")
+            raise InputError(f"graph {self._graph.name}: cannot save {spec} under the name {key!r}")
         first = len(self._rows["dims"])
         for dim in spec.shape:
             if isinstance(dim, str):
@@ -136,7 +136,7 @@ class _Writer:
         first_operand, first_attr = len(operands), len(attrs)
         for name in (*node.inputs, *node.outputs):
             if name != ABSENT and name not in self._numbers:
-                raise InputError(f"{node!r}: cannot save {name!r}, which is declared nowhere")
+                raise InputError(f"{node!r}: cannot save {name!r}, which is not declared")
             operands.append(NONE if name == ABSENT else self._numbers[name])
         for name, value in node.attrs.items():
             attrs.append((self._string(name), *self._attr(node, name, value)))
@@ -155,12 +155,12 @@ class _Writer:
 
     def _attr(self, node: Node, name: str, value: object) -> tuple[int, bytes]:
         if type(value) not in _PACK:
-            raise InputError(f"{node!r}: cannot save {name} = {value!r}, a {type(value).__name__}")
+            raise InputError(f"{node!r}: cannot save {name} = {value!r} of type {type(value).__name__}")
         kind, layout = _PACK[type(value)]
         try:
             return kind, struct.pack(layout, self._string(value) if isinstance(value, str) else value)
         except struct.error as error:
-            raise InputError(f"{node!r}: cannot save {name} = {value!r}: 64 bits at most") from error
+            raise InputError(f"{node!r}: cannot save {name} = {value!r}, which exceeds 64 bits") from error
 
 
 class _Reader:
@@ -171,20 +171,21 @@ class _Reader:
             raise self._wrong(f"{len(view)} bytes; expected at least the header's {HEADER.itemsize}")
         self._header = np.frombuffer(view, HEADER, 1)[0]
         if bytes(view[:4]) != MAGIC:
-            raise self._wrong(f"magic {bytes(view[:4])!r}; a saved graph starts with {MAGIC!r}")
+            raise self._wrong(f"magic is {bytes(view[:4])!r}, expected {MAGIC!r}")
         if self._field("version") != VERSION:
-            raise self._wrong(f"version {self._field('version')}; this build reads {VERSION}")
+            raise self._wrong(f"version is {self._field('version')}; this build reads {VERSION}")
         expected = HEADER.itemsize + sum(
             _padded_size(self._field(section) * RECORDS[section].itemsize) for section in SECTIONS
         )
         if not len(view) == expected == self._field("size_bytes"):
             raise self._wrong(
-                f"{len(view)} bytes; the header says {self._field('size_bytes')} and counts records for {expected}"
+                f"has {len(view)} bytes, but the header states {self._field('size_bytes')} and has records for "
+                f"{expected}"
             )
         if hashlib.sha256(view[HASHED_FROM:]).digest() != bytes(view[HASHED_FROM - 32 : HASHED_FROM]):
             raise self._wrong("the checksum does not match: the file is damaged")
         if self._field("reserved"):
-            raise self._wrong(f"reserved header field is {self._field('reserved')}")
+            raise self._wrong(f"reserved header field is {self._field('reserved')}, expected 0")
         self._tables: dict[str, np.ndarray] = {}
         index = HEADER.itemsize
         for section in SECTIONS:
@@ -216,13 +217,13 @@ class _Reader:
 
     def _one_of(self, values: tuple[Any, ...], number: int, what: str) -> Any:
         if number >= len(values):
-            raise self._wrong(f"{what} {number} of {len(values)}")
+            raise self._wrong(f"{what} {number} is out of range: there are {len(values)}")
         return values[number]
 
     def _rows(self, section: str, first: int, count: int) -> list[Any]:
         table = self._tables[section]
         if first + count > len(table):
-            raise self._wrong(f"{section} {first} to {first + count} of {len(table)}")
+            raise self._wrong(f"{section} {first} to {first + count} are out of range: there are {len(table)}")
         return table[first : first + count].tolist()
 
     def _read_strings(self) -> tuple[str, ...]:
@@ -231,7 +232,10 @@ class _Reader:
         begin = 0
         for end in self._tables["strings"].tolist():
             if not begin <= end <= len(text):
-                raise self._wrong(f"string {len(strings)} ends at {end}, begins at {begin} of {len(text)}")
+                raise self._wrong(
+                    f"string {len(strings)} begins at {begin} and ends at {end}, but the text has {len(text)} "
+                    "bytes"
+                )
             try:
                 strings.append(text[begin:end].decode())
             except UnicodeDecodeError as error:
@@ -251,7 +255,7 @@ class _Reader:
 
     def _dim(self, kind: int, reserved: int, value: int) -> Dim:
         if reserved or kind not in (NUMBER, SYMBOL) or value >= 2**63:
-            raise self._wrong(f"dimension of kind {kind}, reserved {reserved}, value {value}")
+            raise self._wrong(f"invalid dimension of kind {kind}, reserved {reserved}, value {value}")
         return value if kind == NUMBER else self._string(value)
 
     def _node(

@@ -59,13 +59,13 @@ def _value(node: ast.expr, names: Mapping[str, Value]) -> Dim | bool:
             return _arithmetic(sign, _value(left, names), _value(right, names))
         case ast.Compare(left=left, ops=[sign], comparators=[right]):
             return _compare(sign, _value(left, names), _value(right, names))
-    raise ShapeError(f"{ast.unparse(node)!r} is more than + - * // % and one comparison")
+    raise ShapeError(f"{ast.unparse(node)!r} contains more than + - * // % and one comparison")
 
 
 def _arithmetic(sign: ast.operator, left: Dim, right: Dim) -> Dim:
     apply = _ARITHMETIC.get(type(sign))
     if apply is None:
-        raise ShapeError(f"no {type(sign).__name__} in a dimension expression")
+        raise ShapeError(f"{type(sign).__name__} is not allowed in a dimension expression")
     if isinstance(left, int) and isinstance(right, int):
         if right == 0 and isinstance(sign, ast.FloorDiv | ast.Mod):
             raise ShapeError(f"{left} divided by zero")
@@ -74,7 +74,7 @@ def _arithmetic(sign: ast.operator, left: Dim, right: Dim) -> Dim:
         return left
     if isinstance(right, str) and left == _NEUTRAL_LEFT.get(type(sign)):
         return right
-    raise ShapeError(f"no arithmetic on a symbol: {left} and {right}")
+    raise ShapeError(f"cannot do arithmetic on a symbol: {left} and {right}")
 
 
 def _compare(sign: ast.cmpop, left: Dim, right: Dim) -> bool:
@@ -84,9 +84,9 @@ def _compare(sign: ast.cmpop, left: Dim, right: Dim) -> bool:
         return left != right
     apply = _ORDER.get(type(sign))
     if apply is None:
-        raise ShapeError(f"no {type(sign).__name__} in a condition")
+        raise ShapeError(f"{type(sign).__name__} is not allowed in a condition")
     if isinstance(left, str) or isinstance(right, str):
-        raise ShapeError(f"a symbol has no size to compare: {left} and {right}")
+        raise ShapeError(f"cannot compare the size of a symbol: {left} and {right}")
     return apply(left, right)
 
 
@@ -94,18 +94,18 @@ def unify(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> No
     """Match a shape with a pattern, binding names not seen before. Raise ShapeError at the first difference."""
     exact = pattern[:-1] if pattern[-1:] == (REST,) else pattern
     if len(shape) < len(exact) or (exact is pattern and len(shape) != len(exact)):
-        raise ShapeError(f"expected {len(exact)} dimensions {spell(pattern)}, saw {spell(shape)}")
+        raise ShapeError(f"expected {len(exact)} dimensions {spell(pattern)}, got {spell(shape)}")
     for part, dim in zip(exact, shape, strict=False):
         if part.isidentifier() and part not in names:
             names[part] = dim
             continue
         expected = evaluate(part, names)
         if expected != dim:
-            raise ShapeError(f"{part} is {expected}, saw {dim} in {spell(shape)}")
+            raise ShapeError(f"expected {part} to be {expected}, got {dim} in {spell(shape)}")
     if exact is not pattern:
         rest = shape[len(exact) :]
         if names.setdefault(REST, rest) != rest:
-            raise ShapeError(f"further dimensions are {spell(names[REST])}, saw {spell(rest)}")
+            raise ShapeError(f"expected the further dimensions to be {spell(names[REST])}, got {spell(rest)}")
 
 
 def spell(shape: object) -> str:

@@ -49,7 +49,7 @@ def _word(word: str) -> str:
 
 def _buffer_name(name: str) -> str:
     if not is_buffer_name(name):
-        raise InputError(f"{name!r} is not a buffer name; expected a name such as model.attn.q_weight[3]")
+        raise InputError(f"{name!r} is not a buffer name; expected a name like model.attn.q_weight[3]")
     return name
 
 
@@ -60,7 +60,7 @@ def _literal(value: object) -> str:
         return _quoted(value)
     if type(value) is float or (type(value) is int and fits(value)):
         return repr(value)  # the shortest decimal that reads back as the same number
-    raise InputError(f"{value!r}, a {type(value).__name__}, cannot be written in the text form")
+    raise InputError(f"{value!r} of type {type(value).__name__} cannot be written in the text form")
 
 
 def fits(number: int) -> bool:

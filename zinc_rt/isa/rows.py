@@ -186,7 +186,9 @@ def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> M
     by_opcode: dict[int, InstructionRow] = {}
     for row in instruction_rows:
         if (other := by_opcode.setdefault(row.opcode, row)) is not row:
-            raise ValueError(f"{row.mnemonic} and {other.mnemonic} have the opcode {row.opcode:#x} of {encoding}")
+            raise ValueError(
+                f"{row.mnemonic} and {other.mnemonic} have the same opcode {row.opcode:#x} in {encoding}"
+            )
     return by_opcode
 
 

@@ -126,7 +126,7 @@ def target_of(arch: str, wave: int = 32, *, true16: str | None = None) -> Target
     decoded = {name: row for name, row in TARGETS.items() if row.has_decoder}
     if arch not in decoded:
         raise UnsupportedError(
-            f"{arch}: this version does not decode its instructions", next=f"use {', '.join(decoded)}"
+            f"{arch}: its instructions are not supported by this version", next=f"use {', '.join(decoded)}"
         )
     return decoded[arch].with_wave(wave).with_true16(true16)
 

@@ -127,7 +127,7 @@ def _clang(source: Source) -> bytes:
         plain = folder / f"{source.name}.plain.s"  # for the offsets in its words
         plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
         result, _ = run_assembler(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o", flags)
-        raise InputError(f"{path}: the assembler rejected it\n{result.strip()}")
+        raise InputError(f"{path}: assembler error:\n{result.strip()}")
 
 
 def run_assembler(
@@ -181,7 +181,7 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
     for what, count, limit in zip(("vgprs", "sgprs"), _USED.unpack(used), (vgprs, sgprs), strict=True):
         if count > limit:
             raise InputError(
-                f"{source}: declares {what}={limit}, but uses {count}", next=f"declare {what}={count}"
+                f"{source}: declares {what}={limit}, but {count} are used", next=f"declare {what}={count}"
             )
     code = sections[".text"]
     slots = []

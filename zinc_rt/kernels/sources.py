@@ -18,7 +18,7 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
     for file in paths:
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
             if Path(name).name != name:
-                raise InputError(f"{file}: includes {name}: expected a file name without folders")
+                raise InputError(f"{file}: cannot include {name}: expected a file name without folders")
             where = [location / name for location in (path.parent, folder) if (location / name).is_file()]
             if not where:
                 raise InputError(f"{file}: includes {name}, which is in neither its folder nor {folder}")

@@ -147,7 +147,7 @@ def patched(zrt: Zrt, values: Mapping[str, int]) -> bytes:
     for slot in zrt.slots:
         value = values.get(slot.name, slot.default)
         if not -(2**31) <= value < 2**32:
-            raise InputError(f"kernel {zrt.name}: constant {slot.name} = {value} does not fit 32 bits")
+            raise InputError(f"kernel {zrt.name}: constant {slot.name} = {value} does not fit in 32 bits")
         struct.pack_into("<I", image, slot.offset, value & 0xFFFFFFFF)
     return bytes(image)
 
@@ -195,20 +195,17 @@ def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
     a version or target that this build does not support; `source` names the file in both."""
     if data[:4] != MAGIC:
         raise InputError(
-            f"{source}: magic {data[:4].hex(' ')}, expected {MAGIC.hex(' ')} (ZRT): not a .zrt kernel"
+            f"{source}: not a .zrt kernel: magic is {data[:4].hex(' ')}, expected {MAGIC.hex(' ')} (ZRT)"
         )
     if len(data) < HEADER_BYTES:
-        raise InputError(
-            f"{source}: {len(data)} bytes, expected at least the {HEADER_BYTES} of the header: the file is "
-            "truncated"
-        )
+        raise InputError(f"{source}: truncated: has {len(data)} bytes, less than the {HEADER_BYTES} of the header")
     field = dict(zip(_FIELDS, _HEADER.unpack_from(data), strict=True))
     _check_whole(field, data, source)
     zrt = _parse(field, data, source)
     _check(zrt, source)
     _check_derived(field, zrt, source)
     if write_zrt(zrt) != data:
-        raise InputError(f"{source}: its tables overlap or leave gaps", next=_REBUILD)
+        raise InputError(f"{source}: the tables overlap or leave gaps", next=_REBUILD)
     return zrt
 
 
@@ -219,20 +216,23 @@ def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
     """Check the structure of the file that all other fields depend on."""
     if field["abi_version"] != ABI_VERSION:
         raise UnsupportedError(
-            f"{source}: abi_version {field['abi_version']}; this build reads {ABI_VERSION}", next=_REBUILD
+            f"{source}: abi_version is {field['abi_version']}; this build reads {ABI_VERSION}", next=_REBUILD
         )
     target = TARGETS.get(field["gpu_target"])
     if target not in BUILT_TARGETS:
         raise UnsupportedError(
-            f"{source}: gpu_target {field['gpu_target']:#x} ({target or 'unknown'}); this build supports "
+            f"{source}: gpu_target is {field['gpu_target']:#x} ({target or 'unknown'}); this build supports "
             f"{', '.join(BUILT_TARGETS)}"
         )
     if field["file_size"] != len(data):
-        raise InputError(f"{source}: {len(data)} bytes, its header says {field['file_size']}", next=_REBUILD)
+        raise InputError(
+            f"{source}: has {len(data)} bytes, but the header states {field['file_size']}", next=_REBUILD
+        )
     checksum = zlib.crc32(data[: HEADER_BYTES - 4] + bytes(4) + data[HEADER_BYTES:])
     if checksum != field["checksum"]:
         raise InputError(
-            f"{source}: checksum {checksum:#010x}, its header says {field['checksum']:#010x}", next=_REBUILD
+            f"{source}: checksum is {checksum:#010x}, but the header states {field['checksum']:#010x}",
+            next=_REBUILD,
         )
 
 
@@ -240,8 +240,8 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
     def span(what: str, offset: int, size_bytes: int) -> bytes:
         if offset < HEADER_BYTES or offset + size_bytes > len(data):
             raise InputError(
-                f"{source}: {what} at bytes {offset} to {offset + size_bytes}, outside "
-                f"{HEADER_BYTES} to {len(data)}"
+                f"{source}: {what} is at bytes {offset} to {offset + size_bytes}, outside {HEADER_BYTES} to "
+                f"{len(data)}"
             )
         return data[offset : offset + size_bytes]
 
@@ -262,7 +262,9 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
     if field["compiler_offset"]:
         compiler = text("compiler", *_FILE.unpack(span("compiler record", field["compiler_offset"], _FILE.size)))
     if field["code_offset"] % CODE_ALIGNMENT:
-        raise InputError(f"{source}: code at byte {field['code_offset']}, expected a multiple of {CODE_ALIGNMENT}")
+        raise InputError(
+            f"{source}: code is at byte {field['code_offset']}, expected a multiple of {CODE_ALIGNMENT}"
+        )
     return Zrt(
         name=text("name", field["name_offset"], field["name_size"]),
         code=span("code", field["code_offset"], field["code_size"]),
@@ -294,7 +296,7 @@ def _check(zrt: Zrt, source: str) -> None:
             raise InputError(f"{source}: {what} is {value}, expected {low} to {high}{unit}")
 
     if zrt.wave not in (32, 64):
-        raise InputError(f"{source}: wave of {zrt.wave} lanes, expected 32 or 64")
+        raise InputError(f"{source}: wave has {zrt.wave} lanes, expected 32 or 64")
     within("VGPR count", zrt.vgprs, 1, VGPRS_MAXIMUM)
     within("SGPR count", zrt.sgprs, 1, SGPRS_MAXIMUM)
     within("LDS", zrt.lds_bytes, 0, LDS_MAXIMUM, " bytes")
@@ -303,17 +305,17 @@ def _check(zrt: Zrt, source: str) -> None:
     within("constants", zrt.constant_bytes, 0, 4096, " bytes")
     for what, value in (("constants", zrt.constant_bytes), ("scratch of a work-item", zrt.scratch_bytes)):
         if value % 4:
-            raise InputError(f"{source}: {what} of {value} bytes, expected whole dwords")
+            raise InputError(f"{source}: {what} is {value} bytes, expected whole dwords")
     for axis, threads in zip("xyz", zrt.workgroup, strict=True):
         within(f"workgroup size {axis}", threads, 1, THREADS_MAXIMUM)
     threads = zrt.workgroup[0] * zrt.workgroup[1] * zrt.workgroup[2]
     within("workgroup size", threads, 1, THREADS_MAXIMUM, " threads")
     size = len(zrt.code)
     if not size or size % 4:
-        raise InputError(f"{source}: code of {size} bytes, expected whole dwords and at least one")
+        raise InputError(f"{source}: code is {size} bytes, expected whole dwords and at least one")
     if zrt.entry_offset % CODE_ALIGNMENT or zrt.entry_offset >= size:
         raise InputError(
-            f"{source}: entry at byte {zrt.entry_offset}, expected a multiple of {CODE_ALIGNMENT} within {size}"
+            f"{source}: entry is at byte {zrt.entry_offset}, expected a multiple of {CODE_ALIGNMENT} within {size}"
         )
     _check_tables(zrt, source)
 
@@ -324,8 +326,8 @@ def _check_tables(zrt: Zrt, source: str) -> None:
     for slot in zrt.slots:
         if slot.offset % 4 or not before < slot.offset <= size - 4:
             raise InputError(
-                f"{source}: slot {slot.name} at byte {slot.offset} of {size}: not a dword of the code, or not "
-                "sorted"
+                f"{source}: slot {slot.name} at byte {slot.offset} of {size} is not a dword of the code or not "
+                "in order"
             )
         held = int.from_bytes(zrt.code[slot.offset : slot.offset + 4], "little")
         if held != slot.default:
@@ -337,11 +339,12 @@ def _check_tables(zrt: Zrt, source: str) -> None:
     for line in zrt.lines:
         if line.offset % 4 or not before < line.offset < size:
             raise InputError(
-                f"{source}: line table reaches byte {line.offset} of {size} bytes of code, or is out of order"
+                f"{source}: line table reaches byte {line.offset} of {size} bytes of code or is out of order"
             )
         if line.file >= len(zrt.files) or not line.line or not line.caller:
             raise InputError(
-                f"{source}: line {line.line} of source file {line.file}, but there are {len(zrt.files)}"
+                f"{source}: line {line.line} refers to source file {line.file}, but there are only "
+                f"{len(zrt.files)}"
             )
         before = line.offset
 

@@ -37,7 +37,7 @@ def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
     """Return the sizes to try with CREATE_QUEUE, in order; several only if Linux versions differ and the node
     lacks them."""
     if node.generation < (10, 1, 0):
-        raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
+        raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not supported by this version")
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))
     units = node.compute_units // node.xccs
     if stack and save:

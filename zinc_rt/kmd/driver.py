@@ -50,7 +50,9 @@ class Mapping:
         """Release `view`. Raise BufferError while an array or slice made from it exists, which would dangle."""
         self.view.release()
         if self._store() is not None:
-            raise BufferError(f"{self} is still looked at: drop the arrays and slices made from its view")
+            raise BufferError(
+                f"{self} is still in use: delete the arrays and slices that were created from its view"
+            )
 
     def __repr__(self) -> str:
         return f"Mapping(0x{self.address:x}, size_bytes=0x{self.size_bytes:x})"

@@ -216,7 +216,7 @@ ADVICE = (
 
 _TABLE = {(row.call, row.errno): row for row in ADVICE}
 if len(_TABLE) != len(ADVICE):
-    raise ValueError("two rows of advice for one call and errno")
+    raise ValueError("duplicate row of advice for the same call and errno")
 
 
 def errno_name(number: int) -> str:

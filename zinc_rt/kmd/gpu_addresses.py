@@ -22,14 +22,14 @@ class GpuAddresses:
                 self._free[index : index + 1] = [piece for piece in pieces if piece[0] < piece[1]]
                 return va
         raise ZincError(
-            f"no {size_bytes} bytes of GPU addresses between {self.first:#x} and {self.last:#x}",
+            f"no free range of {size_bytes} bytes of GPU addresses between {self.first:#x} and {self.last:#x}",
             next="free buffers, or use larger ones in smaller number",
         )
 
     def give_back(self, va: int, size_bytes: int) -> None:
         end = va + size_bytes
         if not self.first <= va < end <= self.last + 1 or any(s < end and va < e for s, e in self._free):
-            raise ValueError(f"{va:#x}, {size_bytes} bytes: not taken from here")
+            raise ValueError(f"{size_bytes} bytes at {va:#x} were not allocated here")
         insort(self._free, (va, end))
         joined: list[tuple[int, int]] = []
         for start, stop in self._free:

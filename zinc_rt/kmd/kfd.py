@@ -48,7 +48,7 @@ class KfdProcess:
     def open_gpu(self, node: TopologyNode) -> KfdGpu:
         """Open the GPU of this topology node, once per process."""
         if node.gpu_id in self.gpus:
-            raise ValueError(f"GPU {node.gpu_id:#x} is open already")
+            raise ValueError(f"GPU {node.gpu_id:#x} is already open")
         with self.ledger.all_or_nothing():
             gpu = KfdGpu(self.file, self.events, node)
 

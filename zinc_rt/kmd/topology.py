@@ -124,7 +124,9 @@ def parse_properties(text: bytes, where: str) -> dict[str, int]:
     for line in text.decode().splitlines():
         name, _, value = line.partition(" ")
         if not name or not value.strip().isdecimal():
-            raise InputError(f"{where}/properties: {line!r} is no `name value` line", next="please report it")
+            raise InputError(
+                f"{where}/properties: {line!r} is not a line with a name and a value", next="please report it"
+            )
         properties[name] = int(value)
     return properties
 

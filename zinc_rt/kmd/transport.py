@@ -66,7 +66,7 @@ class DeviceBuffer:
         in.
         """
         if size_bytes <= 0:
-            raise ValueError(f"{name}: {size_bytes} bytes")
+            raise ValueError(f"{name}: invalid size of {size_bytes} bytes")
         return cls(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
 
     def hold(self, ledger: Ledger, kind: str, give_back: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ class DeviceBuffer:
     def host(self) -> Mapping:
         """Return the CPU's mapping, whose address may differ from `gpu_va`."""
         if self.mapping is None:
-            raise ValueError(f"{self.name} lies in {self.placement.value}: the CPU cannot reach it")
+            raise ValueError(f"{self.name} is in {self.placement.value}, which the CPU cannot access")
         return self.mapping
 
     def free(self) -> None:
@@ -166,7 +166,7 @@ class Transport(Protocol):
 def check_ring(ring_bytes: int) -> None:
     """Raise an error unless the ring is a power of two of whole pages, as KFD and amdgpu require."""
     if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
-        raise ValueError(f"ring_bytes {ring_bytes}: expected a power of two, 4096 or more")
+        raise ValueError(f"ring_bytes {ring_bytes}: expected a power of two of at least 4096")
 
 
 def allocate_or_fall_back(

@@ -80,7 +80,8 @@ class UserqGpu:
             self.availability: UserqAvailability = userq_availability(driver, self.node)
             if not self.availability.usable:
                 raise UnsupportedError(
-                    f"{render_path}: no user queues: {self.availability.why}", next=self.availability.next
+                    f"{render_path}: user queues are not available: {self.availability.why}",
+                    next=self.availability.next,
                 )
             self.generation = self.availability.facts.generation
             device = self.node.device()
@@ -255,7 +256,7 @@ class UserqGpu:
 
     def flush_hdp(self) -> None:
         raise UnsupportedError(
-            "user queues give the CPU no HDP flush register",
+            "user queues do not provide an HDP flush register to the CPU",
             next="flush by a packet in the ring, or place what the CPU writes in GTT",
         )
 
@@ -275,7 +276,7 @@ class UserqGpu:
 
     def _alloc(self, size_bytes: int, placement: Placement, name: str, *, writable: bool) -> DeviceBuffer:
         if placement not in RECIPES:
-            raise UnsupportedError(f"{name}: user queues have no {placement.value} memory", next="use gtt")
+            raise UnsupportedError(f"{name}: user queues do not support {placement.value} memory", next="use gtt")
         domain, flags, memory_type = RECIPES[placement]
         buffer = DeviceBuffer.empty(name, size_bytes, placement)
         if placement is Placement.VRAM_BAR and self.visible_bytes < self.vram_bytes:

@@ -106,7 +106,7 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
     metadata."""
     arch = read_elf(data, source).arch
     if arch is None:
-        raise InputError(f"{source}: code of a chip that this version does not know")
+        raise InputError(f"{source}: contains code for a chip that this version does not support")
     programs = list(_programs(data, source))
     image = _image(data, programs, source)
     metadata = _metadata(data, programs, source)
@@ -132,14 +132,14 @@ def compiler_of(data: bytes, source: str) -> str:
 def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
     _, kind, _, _, _, position, _, _, _, entry_bytes, count, *_ = _HEADER.unpack_from(data)
     if kind != 3 or not count:
-        raise InputError(f"{source}: an object that is not linked", next="ld.lld -shared kernel.o -o kernel.co")
+        raise InputError(f"{source}: the object is not linked", next="ld.lld -shared kernel.o -o kernel.co")
     if entry_bytes != _PROGRAM.size or position + count * entry_bytes > len(data):
-        raise InputError(f"{source}: the program headers are cut short")
+        raise InputError(f"{source}: the program headers are truncated")
     for index in range(count):
         program = _PROGRAM.unpack_from(data, position + index * entry_bytes)
         if program[2] + program[5] > len(data):
             lacking = program[2] + program[5] - len(data)
-            raise InputError(f"{source}: cut short: a segment reaches {lacking} bytes beyond the end")
+            raise InputError(f"{source}: truncated: a segment extends {lacking} bytes beyond the end")
         yield program
 
 
@@ -147,7 +147,7 @@ def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
     loads = [program for program in programs if program[0] == _PT_LOAD]
     end = max((load[3] + load[6] for load in loads), default=0)
     if not 0 < end <= _MAX_IMAGE_BYTES:
-        raise InputError(f"{source}: segments of {end} bytes, expected 1 to {_MAX_IMAGE_BYTES}")
+        raise InputError(f"{source}: segments have {end} bytes, expected 1 to {_MAX_IMAGE_BYTES}")
     image = bytearray(end)
     for _, _, offset, address, _, in_file, _, _ in loads:
         image[address : address + in_file] = data[offset : offset + in_file]
@@ -165,7 +165,7 @@ def _metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict
                 if isinstance(metadata, dict):
                     return metadata
             index = body + (body_bytes + 3 & ~3)
-    raise InputError(f"{source}: no kernel metadata (code object version 3 and later have it in a note)")
+    raise InputError(f"{source}: contains no kernel metadata (a note in code object version 3 and later)")
 
 
 def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source: str) -> CodeKernel:
@@ -182,13 +182,13 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
             for key, tail in (("kernarg", ""), ("group", "_fixed"), ("private", "_fixed"))
         )
     except (KeyError, TypeError) as error:
-        raise InputError(f"{source}: the metadata of a kernel lacks {error}") from None
+        raise InputError(f"{source}: the metadata of a kernel does not contain {error}") from None
     index = symbols.get(symbol, -1)
     if not 0 <= index <= len(image) - _DESCRIPTOR.size:
-        raise InputError(f"{source}: {symbol} lies nowhere in its segments")
+        raise InputError(f"{source}: {symbol} is outside all segments")
     _, _, described, entry, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack_from(image, index)
     if not 0 <= index + entry < len(image):
-        raise InputError(f"{source}: the entry of {name} lies nowhere in its segments")
+        raise InputError(f"{source}: the entry of {name} is outside all segments")
     kernarg = described or kernarg  # what the hardware gets; version 2 descriptors leave it 0
     stack = bool(about.get(".uses_dynamic_stack"))
     registers = rsrc1, rsrc2, rsrc3, properties, preload
@@ -211,8 +211,9 @@ def _relocations(
     for where, info, addend in _RELA.iter_unpack(table[: len(table) // _RELA.size * _RELA.size]):
         if info != _R_RELATIVE64:
             raise InputError(
-                f"{source}: relocation type {info & 0xFFFFFFFF}; only those within the file (13) are known"
+                f"{source}: unsupported relocation type {info & 0xFFFFFFFF}; only relocations within the file "
+                "(13) are supported"
             )
         if where + 8 > len(image):
-            raise InputError(f"{source}: a relocation outside of the segments")
+            raise InputError(f"{source}: contains a relocation outside the segments")
         yield where, addend

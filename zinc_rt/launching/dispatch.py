@@ -122,18 +122,22 @@ class KernelOnQueue:
     def check(self, kernel: CodeKernel, image_va: int, shape: LaunchShape, lds_bytes: int) -> int:
         """Return the entry's VA. Raise InputError for an impossible workgroup."""
         if lds_bytes > LDS_LIMIT_BYTES:
-            raise InputError(f"{kernel.name}: {lds_bytes} bytes of LDS, a workgroup has {LDS_LIMIT_BYTES}")
+            raise InputError(
+                f"{kernel.name}: needs {lds_bytes} bytes of LDS, but a workgroup can have at most "
+                f"{LDS_LIMIT_BYTES}"
+            )
         block = shape.block
         threads, maximum = block[0] * block[1] * block[2], min(kernel.max_threads, MAX_BLOCK)
         if not 0 < threads <= maximum or 0 in shape.grid:
             raise InputError(
-                f"{kernel.name}: --block {block}, --grid {shape.grid}: {threads} work-items in a workgroup; the "
-                f"kernel was compiled for 1 to {maximum}, and no axis may be empty"
+                f"{kernel.name}: --block {block}, --grid {shape.grid}: invalid size of {threads} work-items per "
+                f"workgroup; the kernel was compiled for 1 to {maximum}, and no axis may be 0"
             )
         program = image_va + kernel.entry_at
         if program % 256 or kernel.preload:
             raise InputError(
-                f"{kernel.name}: an entry at {program:#x} (256-byte alignment), or preloaded arguments"
+                f"{kernel.name}: the entry at {program:#x} is not aligned to 256 bytes, or arguments are "
+                "preloaded, which is not supported"
             )
         return program
 

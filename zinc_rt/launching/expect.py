@@ -51,7 +51,8 @@ def compare(
         if got is None or got.dtype != wanted.dtype or got.size != wanted.size:
             has = ", ".join(f"{key}: {item.dtype}{list(item.shape)}" for key, item in outputs.items())
             raise InputError(
-                f"--expect: {name} is {wanted.dtype}{list(wanted.shape)}; outputs are {has or 'none'}"
+                f"--expect: {name} {wanted.dtype}{list(wanted.shape)} matches no output; outputs are "
+                f"{has or 'none'}"
             )
         compared.append(_compare_output(name, got, wanted.reshape(got.shape), ulps))
     return compared

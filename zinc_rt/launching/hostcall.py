@@ -98,7 +98,7 @@ class HostcallBuffer:
             _, lanes, service, _ = HEADER.unpack_from(self._memory.host.view, offset)
             if service != PRINTF:
                 name = _SERVICES.get(service, f"service {service}")
-                raise UnsupportedError(f"a kernel asked the host for {name}; only printing is supported")
+                raise UnsupportedError(f"a kernel requested {name} from the host; only printing is supported")
             for lane in range(64):
                 if lanes >> lane & 1:
                     self._lane(self._payloads + index * PAYLOAD_BYTES + lane * LANE_WORDS * 8)

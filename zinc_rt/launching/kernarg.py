@@ -75,7 +75,7 @@ def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) 
     listed = "; ".join(str(item) for item in wanted) or "none"
     if len(wanted) != len(values):
         raise InputError(
-            f"{kernel.name} takes {len(wanted)} arguments, {len(values)} were given. It has: {listed}"
+            f"{kernel.name} takes {len(wanted)} arguments, but got {len(values)}. Arguments: {listed}"
         )
     names = {item.name for item in wanted}
     if "" in names or len(names) < len(wanted):
@@ -83,7 +83,7 @@ def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) 
         return [(item, name, _check_value(kernel, item, name, value)) for item, (name, value) in pairs]
     unknown = sorted(set(values) - names)
     if unknown:
-        raise InputError(f"{kernel.name} has no argument {', '.join(unknown)}. It has: {listed}")
+        raise InputError(f"{kernel.name} has no argument {', '.join(unknown)}. Arguments: {listed}")
     return [(item, item.name, _check_value(kernel, item, item.name, values[item.name])) for item in wanted]
 
 
@@ -108,7 +108,7 @@ def _check_value(kernel: CodeKernel, argument: KernelArgument, name: str, value:
             if value is None
             else f"{getattr(value, 'dtype', type(value).__name__)}"
         )
-        raise InputError(f"{kernel.name}: {name} is {got}, and the metadata has {argument}")
+        raise InputError(f"{kernel.name}: {name} is {got}, but the metadata specifies {argument}")
     return value
 
 
@@ -118,7 +118,7 @@ def require_supported(kernel: CodeKernel) -> None:
         if argument.hidden and argument.kind not in _HIDDEN and argument.kind != "hidden_dynamic_lds_size":
             raise InputError(f"{kernel.name} needs {argument.kind}, which this version does not support")
     if kernel.dynamic_stack:
-        raise InputError(f"{kernel.name} has a stack without a known size (recursion, calls by pointer)")
+        raise InputError(f"{kernel.name} has a stack of unknown size (recursion, indirect calls)")
 
 
 LDS_ALIGNMENT = 16  # of an array in LDS: that of its widest access
@@ -161,5 +161,5 @@ def pack(
 
 def _put(data: bytearray, where: KernelArgument, content: bytes) -> None:
     if where.offset + len(content) > len(data):
-        raise InputError(f"{where}: outside of the segment's {len(data)} bytes")
+        raise InputError(f"{where}: is outside the segment of {len(data)} bytes")
     data[where.offset : where.offset + len(content)] = content

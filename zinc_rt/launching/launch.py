@@ -106,7 +106,7 @@ def launch(
     simulated device does not run.
     """
     if device not in ("auto", "hw", "sim"):
-        raise UsageError(f"device {device}: auto, hw or sim")
+        raise UsageError(f"unknown device {device}: expected auto, hw or sim")
     if queue not in ("pm4", "aql"):
         raise UsageError(f"queue {queue}: pm4 or aql")
     require_gpu(device)
@@ -220,7 +220,7 @@ def _triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Tri
     for name, axis_sizes in (("grid", grid), ("block", block)):
         axes = (axis_sizes,) if isinstance(axis_sizes, int) else tuple(axis_sizes)
         if not 1 <= len(axes) <= 3 or any(not 0 < axis < 1 << 32 for axis in axes):
-            raise UsageError(f"{name} {axis_sizes}: one to three axes of 1 or more")
+            raise UsageError(f"{name} {axis_sizes}: expected one to three positive sizes")
         x, y, z = (*axes, 1, 1, 1)[:3]
         triples.append((x, y, z))
     return triples[0], triples[1]
@@ -238,7 +238,7 @@ def refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
     if refused:
         names = ", ".join(f"{name} ({kind})" for name, kind in list(refused.items())[:4])
         raise UnsupportedError(
-            f"{plain_name(kernel.name)} needs instructions that the simulated device does not run: {names}",
+            f"{plain_name(kernel.name)} contains instructions that the simulated device does not support: {names}",
             next="zinc-rt isa support lists them; --device hw runs it on a card",
         )
 
@@ -253,7 +253,7 @@ def _simulated_driver(
     simulated = [row.name for row in runnable if row.is_generic or row.name in ALIASES]
     if arch not in simulated:
         raise InputError(
-            f"{source}: code for {arch}; simulated devices run no waves of it, but of {', '.join(simulated)}",
+            f"{source}: contains code for {arch}, but simulated devices can only run {', '.join(simulated)}",
             next=f"compile with -mcpu={DEFAULT_ARCH}, or --device hw on a machine with that chip",
         )
     chip = DEFAULT_ARCH if TARGETS[arch].is_generic else arch
@@ -271,7 +271,9 @@ def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
         if node.arch == arch or _is_of_family(node.arch, arch):
             return gpu, node
     text = ", ".join(node.arch for _, node in gpus) or "none"
-    raise InputError(f"{source}: code for {arch}, and the GPU here is {text}", next=f"compile with -mcpu={text}")
+    raise InputError(
+        f"{source}: contains code for {arch}, but this machine's GPU is {text}", next=f"compile with -mcpu={text}"
+    )
 
 
 def _is_of_family(chip: str, arch: str) -> bool:

@@ -22,11 +22,13 @@ from zinc_rt.sim.executions import KernelExecution
 def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
     """Return the tools of a sanitizer mode, or those named. Raise UsageError for an unknown one."""
     if mode not in MODES:
-        raise UsageError(f"sanitizer {mode}{suggest_word(mode, list(MODES))}: expected {', '.join(MODES)}")
+        raise UsageError(
+            f"unknown sanitizer mode {mode}{suggest_word(mode, list(MODES))}: expected {', '.join(MODES)}"
+        )
     for tool in tools or ():
         if tool not in TOOLS or tool == DEVICE:
             known = MODES["full"]
-            raise UsageError(f"tool {tool}{suggest_word(tool, list(known))}: expected {', '.join(known)}")
+            raise UsageError(f"unknown tool {tool}{suggest_word(tool, list(known))}: expected {', '.join(known)}")
     return frozenset(MODES[mode] if tools is None else tools)
 
 

@@ -29,7 +29,7 @@ def unpack(data: bytes, source: str) -> Any:
     try:
         return _value(data, 0, 0)[0]
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise InputError(f"{source}: the metadata is cut short or damaged ({error})") from None
+        raise InputError(f"{source}: the metadata is truncated or damaged ({error})") from None
     except ValueError as error:
         raise InputError(f"{source}: the metadata is damaged: {error}") from None
 
@@ -53,15 +53,15 @@ def _value(data: bytes, index: int, depth: int) -> tuple[Any, int]:
         width, kind = _COUNTED[head]
         count, index = int.from_bytes(data[index : index + width], "big"), index + width
     else:
-        raise ValueError(f"byte {head:#04x} begins nothing known")
+        raise ValueError(f"unknown type byte {head:#04x}")
     if kind is str:
         if index + count > len(data):
-            raise ValueError("a string reaches beyond the end")
+            raise ValueError("a string extends beyond the end")
         return data[index : index + count].decode(), index + count
     items = []
     for _ in range(count * (2 if kind is dict else 1)):
         item, index = _value(data, index, depth + 1)
         items.append(item)
     if kind is dict and any(isinstance(key, (dict, list)) for key in items[::2]):
-        raise ValueError("a map with a key that is no plain value")
+        raise ValueError("a map key is not a plain value")
     return (dict(zip(items[::2], items[1::2], strict=True)) if kind is dict else items), index

@@ -91,13 +91,14 @@ def compile_source(path: Path, arch: str = DEFAULT_ARCH, flags: Sequence[str] = 
         kernels = sources_of(path)
         if len(kernels) > 1:
             raise InputError(
-                f"{path}: {len(kernels)} kernels of one family", next=f"zinc-rt asm {path}, then launch one"
+                f"{path}: contains a family of {len(kernels)} kernels, expected one kernel",
+                next=f"zinc-rt asm {path}, then launch one",
             )
         return assemble(kernels[0])
     toolchain = next(toolchains(arch), None)
     if toolchain is None:
         raise NothingRan(
-            f"{path}: no compiler for {arch}: no clang in PATH that builds for it, and the package ziglang is not "
+            f"{path}: no compiler for {arch}: PATH has no clang that supports it, and the package ziglang is not "
             "installed",
             next="pip install 'zinc-rt[asm]'",
         )
@@ -125,4 +126,4 @@ def _compile(toolchain: Toolchain, path: Path, folder: Path, arch: str, flags: S
 def _run(words: Sequence[str], path: Path) -> None:
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise InputError(f"{path}: the compiler rejected it\n{result.stderr.strip()}")
+        raise InputError(f"{path}: compiler error:\n{result.stderr.strip()}")

@@ -71,7 +71,7 @@ def _read(path: str) -> list[Suppression]:
         document.get("suppressions") if isinstance(document, dict) and document.get("schema") == SCHEMA else None
     )
     if not isinstance(rows, list):
-        raise InputError(f"{path}: expected `schema: {SCHEMA}` and a list `suppressions`")
+        raise InputError(f"{path}: expected `schema: {SCHEMA}` and a list named `suppressions`")
     return suppressions_of(path, rows)
 
 
@@ -88,7 +88,7 @@ def _entry(path: str, number: int, row: Any) -> Suppression:
     if not texts["reason"]:
         raise InputError(f"{where}: the reason is empty")
     if texts["rule"] not in RULES:
-        raise InputError(f"{where}: no rule {texts['rule']}", next="docs/sanitizer.md lists the rules")
+        raise InputError(f"{where}: unknown rule {texts['rule']}", next="docs/sanitizer.md lists the rules")
     return Suppression(texts["rule"], texts.get("kernel", "*"), texts.get("line", "*"), texts["reason"], path)
 
 

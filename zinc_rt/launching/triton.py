@@ -211,7 +211,7 @@ def check_chip(
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not row.isa.is_simulated:
-        raise UnsupportedError(f"chip {chip}: simulated devices run no waves of {row.gfx}", next="use gfx1201")
+        raise UnsupportedError(f"chip {chip}: simulated devices cannot run {row.gfx} code", next="use gfx1201")
     options = ChipOptions(chip, sanitizer, tuple(tools) if tools is not None else None, coherence, reorder)
     options.machine()  # an unknown tool is an error now
     return options
@@ -224,9 +224,11 @@ def _check_version() -> None:
         number = version("triton")
     except (ImportError, PackageNotFoundError):
         where = sys.executable
-        raise UsageError(f"{where} has no package triton", next="pip install 'zinc-rt[triton]'") from None
+        raise UsageError(
+            f"the package triton is not installed in {where}", next="pip install 'zinc-rt[triton]'"
+        ) from None
     if number.rpartition(".")[0] not in VERSIONS:
         raise UnsupportedError(
-            f"triton {number}: versions {VERSIONS[0]} to {VERSIONS[-1]} are known",
+            f"unsupported triton version {number}: expected {VERSIONS[0]} to {VERSIONS[-1]}",
             next="pip install 'zinc-rt[triton]'",
         )

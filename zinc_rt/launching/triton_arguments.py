@@ -65,7 +65,7 @@ def _one(name: str, kind: str, value: Any) -> Argument:
         return _FLOATS[kind](value)
     if kind == "bf16":
         return _bfloat16(float(value))
-    raise UnsupportedError(f"argument {name} has the type {kind}, which a simulated chip does not take")
+    raise UnsupportedError(f"argument {name} has the type {kind}, which a simulated chip does not support")
 
 
 def _bfloat16(value: float) -> np.uint16:
@@ -81,7 +81,7 @@ def _descriptor(name: str, kind: str, value: Any) -> Iterator[tuple[str, Argumen
     shape in 32 and strides in 64 bits."""
     match = _DESCRIPTOR.match(kind)
     if match is None:
-        raise UnsupportedError(f"argument {name} is a tensor descriptor of the form {kind}, which is not known")
+        raise UnsupportedError(f"argument {name} is a tensor descriptor of the unsupported form {kind}")
     yield name, _one(name, f"*{match[1]}", value.base)
     for field, numbers in (("shape", value.shape), ("stride", value.strides)):
         for axis, number in enumerate(numbers):

@@ -79,7 +79,8 @@ class SimulatedLauncher:
         self._metadata = metadata
         if metadata.num_ctas != 1:
             raise UnsupportedError(
-                f"{metadata.name}: num_ctas={metadata.num_ctas}; RDNA has no clusters of workgroups"
+                f"{metadata.name}: num_ctas={metadata.num_ctas} is not supported: RDNA has no clusters of "
+                "workgroups"
             )
 
     def __call__(
@@ -117,7 +118,7 @@ class SimulatedLauncher:
         if not 0 <= appended <= len(names):
             listed = "; ".join(map(str, function.kernel.shown))
             raise UnsupportedError(
-                f"{function.kernel.name}: {count} arguments by its signature, but the code has: {listed}",
+                f"{function.kernel.name}: the signature has {count} arguments, but the code has: {listed}",
                 next="this version of Triton may pass them in another way; 3.7 to 3.9 are known",
             )
         scratch: dict[str, Argument] = {}
@@ -189,7 +190,7 @@ class SimulatedDriver:
 
     def set_current_device(self, device: int) -> None:
         if device not in (0, None):
-            raise UnsupportedError(f"device {device}: there is one simulated chip, device 0")
+            raise UnsupportedError(f"device {device} does not exist: the only simulated chip is device 0")
 
     def get_current_stream(self, device: int | None = 0) -> int:
         return 0

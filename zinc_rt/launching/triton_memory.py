@@ -72,7 +72,7 @@ def pointer_to(name: str, value: Any) -> HostPointer:
     if hasattr(base, "untyped_storage"):
         return _tensor_pointer(name, base, _item_bytes(value, base))
     raise UnsupportedError(
-        f"argument {name} is a {type(value).__module__}.{type(value).__qualname__}: its size is not known",
+        f"argument {name} is a {type(value).__module__}.{type(value).__qualname__} of unknown size",
         next="pass a torch tensor on the CPU or a NumPy array",
     )
 
@@ -87,7 +87,7 @@ def _item_bytes(value: Any, base: Any) -> int:
 def _tensor_pointer(name: str, tensor: Any, itemsize: int) -> HostPointer:
     if tensor.device.type != "cpu":
         raise UnsupportedError(
-            f"argument {name} is a tensor on {tensor.device}; a simulated chip reads tensors on the CPU",
+            f"argument {name} is a tensor on {tensor.device}; a simulated chip only reads CPU tensors",
             next="create it with device='cpu', or triton.runtime.driver.active.get_active_torch_device()",
         )
     if tensor.layout is not _torch().strided:

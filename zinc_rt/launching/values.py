@@ -78,7 +78,7 @@ def parse(text: str) -> tuple[str, Value]:
         dtype_ = parse_type(f"--arg {text}", kind)
         return name, dtype_.type(float(value) if is_float(dtype_) else int(value, 0))
     except (ValueError, OverflowError):
-        raise UsageError(f"--arg {text}: {value} is no {kind}") from None
+        raise UsageError(f"--arg {text}: {value} is not a valid {kind}") from None
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
@@ -91,7 +91,7 @@ def parse_type(text: str, name: str) -> np.dtype[Any]:
     if name in DTYPES:
         return DTYPES[name]
     if name not in ML_DTYPES:
-        raise UsageError(f"{text}: no type {name}: {', '.join([*DTYPES, *ML_DTYPES])}")
+        raise UsageError(f"{text}: unknown type {name}, expected one of {', '.join([*DTYPES, *ML_DTYPES])}")
     try:
         import ml_dtypes
     except ImportError:
@@ -105,7 +105,7 @@ def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | N
     try:
         sizes = tuple(int(part) for part in re.split(r"[,x]", shape.replace(" ", "")))
     except ValueError:
-        raise UsageError(f"--arg {text}: no shape [{shape}]") from None
+        raise UsageError(f"--arg {text}: invalid shape [{shape}]") from None
     if way == "out" and fill is None:
         return out(sizes, dtype)
     return LaunchBuffer(_filled_array(text, sizes, dtype, fill or "zeros"), out=way != "in")
@@ -123,10 +123,12 @@ def _filled_array(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill:
         if kind == "fill":
             return np.full(shape, float(rest) if is_float(dtype) else int(rest, 0), dtype)
     except (ValueError, OverflowError):
-        raise UsageError(f"--arg {text}: {rest} is no value for {kind}") from None
+        raise UsageError(f"--arg {text}: {rest} is not a valid value for {kind}") from None
     if kind == "file":
         return _from_file(text, rest, shape, dtype)
-    raise UsageError(f"--arg {text}: no fill {kind}: random:SEED, range, zeros, ones, fill:VALUE, file:F.npy")
+    raise UsageError(
+        f"--arg {text}: unknown fill {kind}, expected random:SEED, range, zeros, ones, fill:VALUE or file:F.npy"
+    )
 
 
 def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
@@ -147,5 +149,5 @@ def _from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any
         array = array.view(dtype)  # as NumPy stores a type of ml_dtypes
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.size != math.prod(shape):
         about = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "no single array"
-        raise InputError(f"--arg {text}: {path} holds {about}, expected {dtype}{list(shape)}")
+        raise InputError(f"--arg {text}: {path} contains {about}, expected {dtype}{list(shape)}")
     return np.ascontiguousarray(array).reshape(shape)

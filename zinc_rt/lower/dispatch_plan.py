@@ -292,7 +292,9 @@ def _is_data_dependent(grid: Grid, capacity: Mapping[str, int]) -> bool:
     cheaper than a grid in memory."""
     counts = [dim for dim in grid if isinstance(dim, str) and capacity[dim] > 1]
     if not set(counts) <= set(GRID_COUNTS):
-        raise UnsupportedError(f"a grid of {counts[0]}: {GRIDS_KERNEL} reads {', '.join(GRID_COUNTS)}")
+        raise UnsupportedError(
+            f"a grid cannot depend on the count {counts[0]}: {GRIDS_KERNEL} supports only {', '.join(GRID_COUNTS)}"
+        )
     return bool(counts)
 
 

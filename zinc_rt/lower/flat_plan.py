@@ -110,7 +110,7 @@ class _Writer:
         program, rows = self._program, self._rows
         memory, plan = program.plan, program.dispatches
         if list(memory.placements) != list(program.graph.buffers) or memory.graph != program.graph.name:
-            raise InputError(f"{memory.graph}: a memory plan of another graph cannot be saved")
+            raise InputError(f"{memory.graph}: the memory plan belongs to another graph")
         rows["capacity"] = [(self._string(symbol), 0, maximum) for symbol, maximum in memory.capacity.items()]
         numbers = {allocation: number for number, allocation in enumerate(memory.allocations)}
         rows["allocations"] = [
@@ -200,7 +200,7 @@ class _Reader:
         if HEADER.itemsize + sum(n * dt.itemsize for n, dt in zip(counts, SECTIONS.values(), strict=True)) != len(
             view
         ):
-            raise self._wrong("its record counts do not match its length")
+            raise self._wrong("the record counts do not match the length")
         self._tables: dict[str, np.ndarray] = {}
         index = HEADER.itemsize
         for count, (section, dtype) in zip(counts, SECTIONS.items(), strict=True):
@@ -278,7 +278,7 @@ class _Reader:
             places = dict(temps.take(temporary))
             ends = [places[item.name] + item.size_bytes for item in mine if isinstance(item, Temp)]
             if max((arguments + launch.kernarg_bytes, *ends)) > size_bytes:
-                raise ValueError(f"a dispatch of {launch.kernel} leaves the block of {size_bytes} bytes")
+                raise ValueError(f"a dispatch of {launch.kernel} exceeds the block of {size_bytes} bytes")
             x, y, z = six[3:]
             in_block = GridInBlock(x & ~IS_SYMBOL, launch.grid) if x & IS_SYMBOL else (x, y, z)
             owner = None if node == NONE else nodes[node]
@@ -303,7 +303,7 @@ class _Reader:
                 continue
             text = self._strings[name]
             if kind == REF and value > memory.placements[text].size_bytes:
-                raise ValueError(f"byte {value} is not in {text}")
+                raise ValueError(f"byte {value} is outside {text}")
             operands.append((Ref, Temp, Stride)[kind - REF](text, value))
         return operands
 
@@ -318,7 +318,7 @@ class _Rows:
     def take(self, count: int) -> tuple[Any, ...]:
         begin, self._at = self._at, self._at + count
         if self._at > len(self._rows):
-            raise ValueError(f"record {self._at} of {len(self._rows)}")
+            raise ValueError(f"record {self._at} is out of range: there are {len(self._rows)}")
         return self._rows[begin : self._at]
 
     def check_all_taken(self) -> None:

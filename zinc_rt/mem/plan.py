@@ -128,23 +128,25 @@ class MemoryPlan:
             plan.check_ranges()
             return plan
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
+            raise InputError(f"memory plan is malformed: {type(error).__name__}: {error}") from error
 
     def check_ranges(self) -> None:
         """Check every placement. Raise KeyError, TypeError or ValueError if one is not inside its allocation."""
         for name, placement in self.placements.items():
             size = self.allocations[placement.allocation].size_bytes
             if not 0 <= placement.offset_bytes <= placement.offset_bytes + placement.size_bytes <= size:
-                raise ValueError(f"{name} at {placement.offset_bytes} leaves {placement.allocation}, {size} bytes")
+                raise ValueError(
+                    f"{name} at {placement.offset_bytes} exceeds {placement.allocation} of {size} bytes"
+                )
 
     @staticmethod
     def from_json(text: str) -> MemoryPlan:
         try:
             data = json.loads(text)
         except ValueError as error:
-            raise InputError(f"memory plan: not JSON, {error}") from error
+            raise InputError(f"memory plan is not JSON: {error}") from error
         if not isinstance(data, dict):
-            raise InputError(f"memory plan: expected an object, saw {type(data).__name__}")
+            raise InputError(f"memory plan is a JSON {type(data).__name__}, expected an object")
         return MemoryPlan.from_dict(data)
 
 

@@ -140,7 +140,7 @@ def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1, sequences:
             read = _Read(node, graph.buffers[name], graph, position, tokens, sequences)
             rule = PARTLY_READ.get((node.op, port.name))
             if rule is None and read.spec.role == "state":
-                raise KeyError(f"{node!r}: how much of {name} it reads is not listed in mem/traffic.py")
+                raise KeyError(f"{node!r}: mem/traffic.py has no row for how much of {name} it reads")
             add(read.spec, rule(read) if rule else read.whole_bytes, 0)
         for port, name in zip(OPS[node.op].outputs, node.outputs, strict=False):
             if port.inplace is not None and graph.buffers[name].role == "state":

@@ -139,10 +139,11 @@ class ModelBuilder:
         # Next-token-prediction layers at the end belong to the file but not to the plain forward pass.
         self.layers = self.hyper.positive("block_count") - self.hyper.integer("nextn_predict_layers", 0)
         if self.layers <= 0:
-            raise InputError(f"{gguf.path}: block_count leaves {self.layers} layers")
+            raise InputError(f"{gguf.path}: block_count is invalid: it leaves {self.layers} layers")
         if self.layers > len(gguf.tensors):
             raise InputError(
-                f"{gguf.path}: block_count leaves {self.layers} layers, the file has {len(gguf.tensors)} tensors"
+                f"{gguf.path}: block_count implies {self.layers} layers, but the file has only "
+                f"{len(gguf.tensors)} tensors"
             )
         self.eps = self.hyper.real("attention.layer_norm_rms_epsilon")
         self._windows: tuple[int, ...] = (0,)
@@ -168,8 +169,8 @@ class ModelBuilder:
         self._windows = tuple(sorted(set(windows)))
         if len(self._windows) > len(ENTRIES):
             raise UnsupportedError(
-                f"{self.gguf.path}: layers see {', '.join(map(str, self._windows))} tokens back (0: all), "
-                f"at most {len(ENTRIES)} different windows are supported"
+                f"{self.gguf.path}: layers have attention windows of {', '.join(map(str, self._windows))} tokens "
+                f"(0: all), but at most {len(ENTRIES)} different windows are supported"
             )
 
     def page_group(self, window: int) -> int:
@@ -282,7 +283,7 @@ class ModelBuilder:
             )
         if tensor.dtype not in WEIGHT_DTYPES:
             raise UnsupportedError(
-                f"{self.gguf.path}: {name} is {tensor.dtype}",
+                f"{self.gguf.path}: {name} has the unsupported type {tensor.dtype}",
                 next="convert to one of " + ", ".join(sorted(WEIGHT_DTYPES)),
             )
         if len(take) > len(tensor.shape):
@@ -296,7 +297,7 @@ class ModelBuilder:
             saw, raw = shape, raw.reshape(*shape[:-1], raw.shape[-1])  # ggml does not keep dimensions of size one
         if saw != shape:
             raise InputError(
-                f"{self.gguf.path}: {name} has shape {saw}, the metadata requires {shape} (rows, columns)",
+                f"{self.gguf.path}: {name} has shape {saw}, but the metadata requires {shape} (rows, columns)",
                 next="the file is inconsistent: convert it again",
             )
         logical = logical_name(part or name)

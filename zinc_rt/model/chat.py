@@ -40,7 +40,7 @@ def chat_template(metadata: Mapping[str, object], *, name: str | None = None) ->
     if template is None or template == "":
         raise InputError(f"the file has no chat template ({key})", next=_NO_TEMPLATE)
     if not isinstance(template, str):
-        raise InputError(f"{key}: expected a string, saw {type(template).__name__}", next=_NO_TEMPLATE)
+        raise InputError(f"{key}: expected a string, got {type(template).__name__}", next=_NO_TEMPLATE)
     return template
 
 
@@ -69,7 +69,7 @@ def render_chat(
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InputError(
-                f"message {index}: expected a mapping with a text 'role', saw {message!r:.80}",
+                f"message {index}: expected a mapping with a string 'role', got {message!r:.80}",
                 next='write messages as {"role": "user", "content": "..."}',
             )
     environment = _Environment(now)
@@ -86,7 +86,7 @@ def render_chat(
         for part in environment.from_string(template).generate(argument):
             room -= len(part)
             if room < 0:
-                raise _LimitExceeded(f"it outputs more than {MAX_OUTPUT_CHARS} characters")
+                raise _LimitExceeded(f"the template outputs more than {MAX_OUTPUT_CHARS} characters")
             out.append(part)
     except Exception as error:  # expressions in a template can raise any exception
         raise InputError(f"chat template{_line(error)}: {_reason(error)}", next=_advice(error)) from None
@@ -145,9 +145,11 @@ class _Environment(ImmutableSandboxedEnvironment):
     def _step(self) -> str:
         self._steps_left -= 1
         if self._steps_left < 0:
-            raise _LimitExceeded(f"it executes more than {MAX_STEPS} loop iterations, macro calls and filters")
+            raise _LimitExceeded(
+                f"the template executes more than {MAX_STEPS} loop iterations, macro calls and filters"
+            )
         if time.thread_time() > self._stop_at:
-            raise _LimitExceeded(f"it runs for more than {MAX_CPU_SECONDS:g} s")
+            raise _LimitExceeded(f"the template runs for more than {MAX_CPU_SECONDS:g} s")
         return ""
 
     def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,13 +238,13 @@ def _concat(*parts: Any) -> str:
 
 def _check_length(count: int) -> None:
     if count > MAX_VALUE_CHARS:
-        raise _LimitExceeded(f"it builds a value of {count} elements, more than {MAX_VALUE_CHARS}")
+        raise _LimitExceeded(f"the template creates a value of {count} elements, more than {MAX_VALUE_CHARS}")
 
 
 def _check_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     for value in (*args, *kwargs.values()):
         if isinstance(value, int) and abs(value) > MAX_NUMBER_ARGUMENT:
-            raise _LimitExceeded(f"it passes the number {value}, more than {MAX_NUMBER_ARGUMENT}")
+            raise _LimitExceeded(f"the template passes the number {value}, which exceeds {MAX_NUMBER_ARGUMENT}")
 
 
 def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -252,18 +254,18 @@ def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mappin
     if name == "join" and argument and isinstance(argument[0], list | tuple | str):
         _check_length(len(text) * len(argument[0]))
     if name in ("format", "format_map") and _LONG_WIDTH.search(text):
-        raise _LimitExceeded("it formats with a very long or computed width")
+        raise _LimitExceeded("the template uses a very large or computed format width")
 
 
 def _check_operation(operator: str, left: Any, right: Any) -> None:
     if operator == "%" and isinstance(left, str) and _LONG_WIDTH.search(left):
-        raise _LimitExceeded("it formats with a very long or computed width")
+        raise _LimitExceeded("the template uses a very large or computed format width")
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length()
         if operator == "**" and bits * max(right, 0) > MAX_INTEGER_BITS:
-            raise _LimitExceeded(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+            raise _LimitExceeded(f"the template computes a number of more than {MAX_INTEGER_BITS} bits")
         if operator == "*" and bits + right.bit_length() > MAX_INTEGER_BITS:
-            raise _LimitExceeded(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+            raise _LimitExceeded(f"the template computes a number of more than {MAX_INTEGER_BITS} bits")
     if operator == "*":
         for item, other in ((left, right), (right, left)):
             if isinstance(item, int) and isinstance(other, str | list | tuple):

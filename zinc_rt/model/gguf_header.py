@@ -148,10 +148,12 @@ def _version(walk: _HeaderReader) -> int:
         walk.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", offset=0)
     version = walk.u32("the version")
     if version & 0xFFFF == 0 and version:
-        raise UnsupportedError(f"{walk.name}: big-endian GGUF", next="convert the model to little-endian")
+        raise UnsupportedError(
+            f"{walk.name}: big-endian GGUF files are not supported", next="convert the model to little-endian"
+        )
     if version not in VERSIONS:
         raise UnsupportedError(
-            f"{walk.name}: GGUF version {version}; this build reads {' and '.join(map(str, VERSIONS))}",
+            f"{walk.name}: GGUF version is {version}; this build reads {' and '.join(map(str, VERSIONS))}",
             next="convert the model again with a current llama.cpp, or update zinc-rt",
         )
     return version
@@ -188,7 +190,7 @@ def _value(walk: _HeaderReader, key: str) -> object:
     item = _value_type(walk, key)
     if item == GGUFValueType.ARRAY:
         raise UnsupportedError(
-            f"{walk.name}: at byte {walk.at}: {key} is an array of arrays, which no known model uses",
+            f"{walk.name}: at byte {walk.at}: {key} is an array of arrays, which is not supported",
             next="remove that key with gguf-new-metadata",
         )
     if item == GGUFValueType.STRING:

@@ -84,6 +84,6 @@ def require_architecture(gguf: GGUFFile) -> None:
     """Check that the file's architecture has a row here. Raise UnsupportedError."""
     if gguf.architecture not in ARCHITECTURES:
         raise UnsupportedError(
-            f"{gguf.path}: architecture {gguf.architecture!r} is not built in this version",
+            f"{gguf.path}: architecture {gguf.architecture!r} is not supported by this version",
             next="choose a model of one of: " + ", ".join(ARCHITECTURES),
         )

@@ -55,7 +55,9 @@ def read_scaling(hyper: Hyper, *, betas: bool = False, log_multiplier_unit: floa
     """
     kind = hyper.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn", "longrope"):
-        raise UnsupportedError(f"{hyper.source}: rope.scaling.type {kind!r}; known: none, linear, yarn, longrope")
+        raise UnsupportedError(
+            f"{hyper.source}: unknown rope.scaling.type {kind!r}; expected one of: none, linear, yarn, longrope"
+        )
     factor = hyper.real("rope.scaling.factor", hyper.real("rope.scale_linear", 0.0))
     if factor < 0:
         raise InputError(f"{hyper.source}: rope.scaling.factor is {factor}, expected a positive number")

@@ -53,7 +53,7 @@ def pack(fields: Iterable[Bits], **values: int) -> int:
             raise UsageError(f"no field {name}", next=f"the fields are {', '.join(rows)}")
         row = rows[name]
         if value < 0 or value << row.low & ~row.mask:
-            raise UsageError(f"{name} = {value:#x} does not fit in bits {row.high}:{row.low}")
+            raise UsageError(f"{name} = {value:#x} does not fit into bits {row.high}:{row.low}")
         dword |= value << row.low
     return dword
 

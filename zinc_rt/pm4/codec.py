@@ -252,9 +252,7 @@ _PAYLOADS: Mapping[str, tuple[Callable[[str], list[str]], str]] = {
 def _with_reserved(words: list[int], reserved: tuple[tuple[int, int], ...]) -> list[int]:
     for dword, extra in reserved:
         if not 0 <= dword < len(words) or extra >> 32 or words[dword] & extra:
-            raise EncodeError(
-                f"reserved bits {extra:#x} of dword {dword}: these are not reserved bits of the packet"
-            )
+            raise EncodeError(f"bits {extra:#x} of dword {dword} are not reserved in this packet")
         words[dword] |= extra
     return words
 
@@ -276,5 +274,5 @@ def _raise_unsupported(packet: Packet, generation: Generation) -> None:
                 f"{packet.NAME}.{f.name} = {value:#x}: expected 0 to {(1 << width) - 1:#x} ({width} bits)"
             )
     raise EncodeError(
-        f"{packet.NAME}: {packet.FIELDS[-1].name} holds a value too wide, or the wrong number of values"
+        f"{packet.NAME}: {packet.FIELDS[-1].name} has the wrong number of values, or one that is too wide"
     )

@@ -23,7 +23,8 @@ class Bucket:
     def __post_init__(self) -> None:
         if self.rate < 1 or self.burst < 1:
             raise ValueError(
-                f"a bucket needs a positive rate and burst, not {self.rate} per second up to {self.burst}"
+                f"a bucket needs a positive rate and burst, not a rate of {self.rate} per second and a burst of "
+                f"{self.burst}"
             )
         self.level_parts = self.burst * NS
 

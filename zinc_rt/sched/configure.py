@@ -19,7 +19,7 @@ def check_quotas(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
     known = [tenant.name for tenant in s.tenants]
     if [tenant.name for tenant in tenants[: len(known)]] != known:
         raise UsageError(
-            f"the existing tenants are {', '.join(known)}, in this order",
+            f"the list must begin with the existing tenants {', '.join(known)}, in this order",
             next="list all of them, then the new tenants",
         )
     for group, spec in enumerate(s.cache.groups):
@@ -27,7 +27,7 @@ def check_quotas(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
         reserved = sum(quota.reserved for quota in quotas)
         if reserved > spec.pages:
             raise UsageError(
-                f"{reserved} pages of group {spec.name} are reserved, but the pool has {spec.pages}",
+                f"{reserved} pages of group {spec.name} are reserved, but the pool has only {spec.pages}",
                 next=f"reserve at most {spec.pages} together",
             )
 

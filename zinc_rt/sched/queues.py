@@ -95,7 +95,7 @@ class WaitingQueues:
                 queue.popleft()
                 self._stale -= 1
         raise AssertionError(
-            f"tenant {tenant}: {self._counts[tenant]} requests are counted, but its queues are empty"
+            f"tenant {tenant}: the request count is {self._counts[tenant]}, but its queues are empty"
         )
 
     def requests(self) -> Iterator[Request]:

@@ -20,7 +20,7 @@ def weight_units(weight: float) -> int:
     """Return the weight in WEIGHT_UNITS. Raises ValueError outside 0.001 to 1000."""
     units = round(weight * WEIGHT_UNITS)
     if not 1 <= units <= 1000 * WEIGHT_UNITS:
-        raise ValueError(f"a weight is between 0.001 and 1000, not {weight}")
+        raise ValueError(f"weight {weight} is not between 0.001 and 1000")
     return units
 
 

@@ -57,7 +57,7 @@ def with_budgets(classes: Classes, *, gap_ms: float | None = None, first_token_m
     None: as they are; 0: none. Raises UsageError for a negative or infinite one."""
     for name, ms in (("gap", gap_ms), ("first token", first_token_ms)):
         if ms is not None and not 0 <= ms < 1e9:
-            raise UsageError(f"{name} budget {ms:g} ms: expected a positive number, or 0 for none")
+            raise UsageError(f"{name} budget {ms:g} ms: expected a positive number, or 0 for no budget")
     result = dict(classes)
     for priority in (Priority.INTERACTIVE, Priority.STANDARD):
         row = result[priority]
@@ -126,7 +126,8 @@ def check_tenants(tenants: Sequence[Tenant], slots: int) -> None:
     for tenant in tenants:
         if tenant.slots_max is not None and tenant.slots_max < tenant.slots_guaranteed:
             raise UsageError(
-                f"tenant {tenant.name}: slots_guaranteed {tenant.slots_guaranteed}, slots_max {tenant.slots_max}",
+                f"tenant {tenant.name}: slots_guaranteed {tenant.slots_guaranteed} exceeds slots_max "
+                f"{tenant.slots_max}",
                 next="raise slots_max, or lower slots_guaranteed",
             )
         try:

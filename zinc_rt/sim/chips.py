@@ -311,5 +311,5 @@ def chip(name: str) -> Chip:
     """Return the chip with that row name or gfx name."""
     key = ALIASES.get(name, name)
     if key not in CHIPS:
-        raise ValueError(f"no chip {name!r}; there are {', '.join([*CHIPS, *ALIASES])}")
+        raise ValueError(f"unknown chip {name!r}; available: {', '.join([*CHIPS, *ALIASES])}")
     return CHIPS[key]

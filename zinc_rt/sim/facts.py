@@ -130,12 +130,13 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
     facts = parse(text, str(path))
     if facts.simulated and not force:
         raise UsageError(
-            f"{path}: learned from a simulated device, so it cannot calibrate the simulator",
+            f"{path}: was learned from a simulated device, so it cannot calibrate the simulator",
             next="learn it from a card (pm4-test and sim accept it with --force-facts)",
         )
     if chip and facts.chip != chip and not force:
         raise UsageError(
-            f"{path}: facts of {facts.chip}, this device is {chip}", next=f"--chip {facts.chip}, or --force-facts"
+            f"{path}: contains facts for {facts.chip}, but this device is {chip}",
+            next=f"--chip {facts.chip}, or --force-facts",
         )
     facts.behaviour()
     return facts
@@ -150,7 +151,7 @@ def parse(text: str, source: str) -> FactsFile:
     if not isinstance(raw, dict):
         raise InputError(f"{source}: expected an object, got {type(raw).__name__}", next=_AGAIN)
     if raw.get("version") != VERSION:
-        raise InputError(f"{source}: version {raw.get('version')!r}, expected {VERSION}", next=_AGAIN)
+        raise InputError(f"{source}: version is {raw.get('version')!r}, expected {VERSION}", next=_AGAIN)
     for name, kind in _HEAD.items():
         if not isinstance(raw.get(name), kind):
             raise InputError(f"{source}: {name} is {raw.get(name)!r}, expected {kind.__name__}", next=_AGAIN)

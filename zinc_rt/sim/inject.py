@@ -75,7 +75,7 @@ INJECTIONS = (
 
 BY_NAME = {row.name: row for row in INJECTIONS}
 if len(BY_NAME) != len(INJECTIONS):
-    raise ValueError("two injections with the same name")
+    raise ValueError("duplicate injection name")
 
 
 class Injector:
@@ -129,7 +129,7 @@ def parse(text: str) -> tuple[str, int, int | None]:
         if result:
             break
     if name not in BY_NAME:
-        raise ValueError(f"no injection {name!r}; there are {', '.join(BY_NAME)}")
+        raise ValueError(f"unknown injection {name!r}; available: {', '.join(BY_NAME)}")
     if not result:
         return name, 1, None
     if not number.isdecimal() or int(number) < 1:

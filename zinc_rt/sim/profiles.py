@@ -71,11 +71,11 @@ def linux(name: str) -> LinuxProfile:
     unknown version or proposal."""
     version, *proposals = name.split("+")
     if version not in VERSIONS:
-        raise ValueError(f"no Linux version {version!r}; available: {', '.join(VERSIONS)}")
+        raise ValueError(f"unknown Linux version {version!r}; available: {', '.join(VERSIONS)}")
     known = LINUX_VERSIONS[version]
     for proposal in proposals:
         row = table().get(f"proposed/{proposal}")
         if row is None:
-            raise ValueError(f"no proposed change {proposal!r}; available: {', '.join(PROPOSALS) or 'none'}")
+            raise ValueError(f"unknown proposed change {proposal!r}; available: {', '.join(PROPOSALS) or 'none'}")
         known = replace(known, version=f"{known.version}+{proposal}", **row.value)
     return known

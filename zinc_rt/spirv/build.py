@@ -53,7 +53,7 @@ def finish_module(data: bytes, made_of: str = "") -> bytes:
             added = True
         words += _with_alignment(instruction, module)
     if not added:
-        raise InputError("SPIR-V without types or functions: not a kernel")
+        raise InputError("not a kernel: the SPIR-V has no types or functions")
     return bytes_of(words)
 
 

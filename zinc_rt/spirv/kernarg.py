@@ -39,7 +39,9 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     structs = [id for id, name in module.names.items() if name == STRUCT]
     block = next((module.definitions[id] for id in structs if _is_struct(module, id)), None)
     if block is None:
-        raise InputError(f"{source}: has no struct {STRUCT}", next="declare the kernel's arguments with KERNARG")
+        raise InputError(
+            f"{source}: has no struct named {STRUCT}", next="declare the kernel's arguments with KERNARG"
+        )
     names = _member_names(module, block.operands[0])
     offsets = _member_decorations(module, block.operands[0], OFFSET)
     buffers: list[KernargBuffer] = []

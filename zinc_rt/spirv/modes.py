@@ -29,7 +29,7 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
     Raise InputError for an unknown mode, and for a module without an entry point.
     """
     if unknown := [name for name in modes if name not in MODES]:
-        raise InputError(f"no float mode {unknown[0]}: expected some of {', '.join(MODES)}")
+        raise InputError(f"unknown float mode {unknown[0]}: expected a subset of {', '.join(MODES)}")
     words = words_of(data)
     entry = 0
     after_capabilities = offset = HEADER_WORDS
@@ -40,7 +40,7 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
         if opcode == Opcode.Capability:
             after_capabilities = offset
     if not entry:
-        raise InputError("SPIR-V without an entry point: not a kernel")
+        raise InputError("not a kernel: the SPIR-V has no entry point")
     asked: list[int] = []
     output: list[int] = []
     for capability, mode in (MODES[name] for name in modes):

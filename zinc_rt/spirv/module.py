@@ -138,10 +138,12 @@ def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
 def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
     """Return the file's words. Raise InputError if the header is incomplete."""
     if len(data) % 4 or len(data) < 4 * HEADER_WORDS:
-        raise InputError(f"{source}: {len(data)} bytes: expected whole words, {HEADER_WORDS} at least")
+        raise InputError(f"{source}: has {len(data)} bytes, expected whole words and at least {HEADER_WORDS}")
     words = struct.unpack(f"<{len(data) // 4}I", data)
     if words[0] != MAGIC:
-        raise InputError(f"{source}: begins with {words[0]:#010x}: expected SPIR-V's {MAGIC:#010x}, little-endian")
+        raise InputError(
+            f"{source}: begins with {words[0]:#010x}, expected SPIR-V's {MAGIC:#010x} (little-endian)"
+        )
     return words
 
 
@@ -162,7 +164,7 @@ def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[Spi
             )
         instruction = SpirvInstruction(opcode, words[offset + 1 : offset + length], offset)
         if length - 1 < _least_operands(opcode):
-            raise InputError(f"{source}: word {offset}: {opcode_name(opcode)} has only {length - 1} operands")
+            raise InputError(f"{source}: word {offset}: {opcode_name(opcode)} has too few operands: {length - 1}")
         yield instruction
         offset += length
 

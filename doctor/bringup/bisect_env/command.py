@@ -144,9 +144,9 @@ def _check_words(arguments: argparse.Namespace) -> None:
     only_record = (("could_not", "record"), ("because", "record"), ("with_", "record"), ("output", "record"))
     for flag, only in (*only_record, ("again", "start")):
         if getattr(arguments, flag) and action != only:
-            raise UsageError(f"--{flag.strip('_').replace('_', '-')} goes with {only}")
+            raise UsageError(f"--{flag.strip('_').replace('_', '-')} can only be used with {only}")
     if arguments.because and not arguments.could_not:
-        raise UsageError("--because goes with record --could-not")
+        raise UsageError("--because can only be used with record --could-not")
 
 
 # --- the actions ---
@@ -242,7 +242,8 @@ def _outcome(arguments: argparse.Namespace, session: BisectSession) -> dict[str,
         return {"outcome": output}
     if arguments.output is None:
         raise UsageError(
-            "record of a speed needs --output right or --output wrong: a wrong result is neither fast nor slow",
+            "to record a speed, pass --output right or --output wrong: the speed of a wrong result is not "
+            "evaluated",
             next=f"check the output: {measure.check}" if measure.check else "",
         )
     number = output.removesuffix(measure.unit).strip()
@@ -307,7 +308,8 @@ def _check_set(session: BisectSession, run: Sequence[int]) -> None:
             ) from error
         if variable.values[value] not in text:
             raise UsageError(
-                f"{variable.name} is not {variable.values[value]}: {variable.seen_in} says {text.strip()[:80]!r}",
+                f"{variable.name} is not {variable.values[value]}: {variable.seen_in} contains "
+                f"{text.strip()[:80]!r}",
                 next=f"record --with {variable.name}=VALUE with the value that is set, or --unchecked",
             )
 

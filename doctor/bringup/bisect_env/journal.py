@@ -138,7 +138,7 @@ def read(path: Path) -> BisectSession:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         raise UsageError(
-            f"{path}: no bisection was started here", next="zinc-rt bisect-env start VARIABLES.yaml"
+            f"{path}: contains no bisection", next="zinc-rt bisect-env start VARIABLES.yaml"
         ) from None
     except OSError as error:
         raise InputError(f"{path}: the journal cannot be read: {error.strerror}") from error
@@ -153,7 +153,7 @@ def read(path: Path) -> BisectSession:
             rows.append(row)
     if not rows or rows[0].get("what") != "start":
         raise InputError(
-            f"{path}: not the journal of a bisection, or its first line is lost",
+            f"{path}: not the journal of a bisection, or its first line is missing",
             next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with the known results",
         )
     problem, source = parse(rows[0].get("document"), str(path)), str(rows[0].get("source", ""))

@@ -27,7 +27,8 @@ def next_measurement(arguments: argparse.Namespace, session: BisectSession) -> i
         proposal = speed.propose(state, session.now, session.impossible)
         if proposal is None:
             raise CheckFailed(
-                "no combination is left: each was impossible to set up, or its output was wrong",
+                "no combination is left to test: each was recorded as impossible to set up or as giving wrong "
+                "output",
                 next="zinc-rt bisect-env status; bisect the wrong output first, without measure in the file",
             )
         run = proposal.run

@@ -148,7 +148,7 @@ def _begin(state: SessionState, row: PlanRow) -> None:
     suspect = next((index for index, cause in enumerate(state.model.causes) if cause.text == row.suspect), None)
     if suspect is None:
         raise InputError(
-            f"{state.session.source}: the journal confirms {row.suspect!r}, which is no cause of these variables",
+            f"{state.session.source}: the journal confirms {row.suspect!r}, which is not one of these variables",
             next="the journal may have been edited by hand: zinc-rt bisect-env start --again VARIABLES.yaml",
         )
     arms = confirm.arms_of_cause(state.session.problem, state.model, state.posterior[0], suspect)

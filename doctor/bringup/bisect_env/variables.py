@@ -176,23 +176,23 @@ def parse(document: Any, source: str) -> Problem:
 
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         seen = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise wrong(f"schema is {seen!r}, this build reads {SCHEMA!r}")
+        raise wrong(f"schema is {seen!r}; this build reads {SCHEMA!r}")
     unknown = set(document) - {"schema", "test", "test_minutes", "flaky", "now", "variables", "measure"}
     if unknown:
-        raise wrong(f"unknown: {', '.join(sorted(map(str, unknown)))}")
+        raise wrong(f"unknown keys: {', '.join(sorted(map(str, unknown)))}")
     rows = document.get("variables")
     if not isinstance(rows, dict) or not rows:
         raise wrong("variables: expected one row per variable, by name")
     variables = tuple(_variable(str(name), row, wrong) for name, row in rows.items())
     measure = _measure(document.get("measure"), wrong)
     if measure and (document.get("flaky") or not all(variable.ordered for variable in variables)):
-        raise wrong("measure: a speed bisection has no flaky rates and no values without an order")
+        raise wrong("measure: a speed bisection requires ordered values and does not accept flaky rates")
     max_versions = MAX_VERSIONS if measure else MAX_PATTERNS
     if sum(len(variable.patterns()) for variable in variables) > max_versions:
-        raise wrong(f"more than {max_versions} possible first bad values: leave out values or variables")
+        raise wrong(f"more than {max_versions} possible first bad values; remove values or variables")
     now = document.get("now", "bad")
     if now not in ("good", "bad"):
-        raise wrong(f"now is {now!r}: expected good or bad, the values set now")
+        raise wrong(f"now is {now!r}: expected good or bad, depending on which values are set now")
     return Problem(
         variables,
         str(document.get("test", "")),
@@ -218,7 +218,8 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
         return None
     if not isinstance(row, dict) or set(row) != {"bad_passes", "good_fails"}:
         raise wrong(
-            "flaky: expected exactly bad_passes and good_fails, as fractions of 1; leave it out if unknown"
+            "flaky: expected exactly bad_passes and good_fails, as fractions of 1; omit flaky if the rates are "
+            "unknown"
         )
     numbers = [
         _number(row[name], f"flaky.{name}", wrong, minimum=0, maximum=0.49)
@@ -244,16 +245,16 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
     if not isinstance(row, dict) or not {"good", "bad"} <= set(row):
         raise wrong(f"{name}: expected good and bad, its values on a working and on a failing machine")
     if set(row) - known:
-        raise wrong(f"{name}: unknown: {', '.join(sorted(map(str, set(row) - known)))}")
+        raise wrong(f"{name}: unknown keys: {', '.join(sorted(map(str, set(row) - known)))}")
     good, bad = str(row["good"]), str(row["bad"])
     if good == bad:
-        raise wrong(f"{name}: good and bad are both {good!r}: it cannot be the cause, leave it out")
+        raise wrong(f"{name}: good and bad are both {good!r}: it cannot be the cause; remove it")
     argument = row.get("values", [good, bad])
     if not isinstance(argument, list):
-        raise wrong(f"{name}: values: expected a list")
+        raise wrong(f"{name}: expected values to be a list")
     values = tuple(str(item) for item in argument)
     if len(set(values)) != len(values) or good not in values or bad not in values:
-        raise wrong(f"{name}: values: expected distinct values that include {good!r} and {bad!r}")
+        raise wrong(f"{name}: expected distinct values, including {good!r} and {bad!r}")
     kind = row.get("kind", "other")
     if kind not in KINDS:
         raise wrong(f"{name}: unknown kind {kind!r}: expected one of {', '.join(KINDS)}")
@@ -261,12 +262,12 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
         raise wrong(f"{name}: ordered: expected true or false")
     ordered = str(row.get("ordered", "true")).lower() == "true"
     if not ordered and len(values) > MAX_VALUES_UNORDERED:
-        raise wrong(f"{name}: {len(values)} values without an order: at most {MAX_VALUES_UNORDERED}")
+        raise wrong(f"{name}: {len(values)} unordered values, but the maximum is {MAX_VALUES_UNORDERED}")
     ways = row.get("set", "")
     if isinstance(ways, dict):
         texts = {str(key): str(item) for key, item in ways.items()}
         if set(texts) - set(values):
-            raise wrong(f"{name}: set: no such value: {', '.join(sorted(set(texts) - set(values)))}")
+            raise wrong(f"{name}: set contains unknown values: {', '.join(sorted(set(texts) - set(values)))}")
         set_text, set_of = "", tuple(texts.get(value, "") for value in values)
     else:
         set_text, set_of = str(ways), ()

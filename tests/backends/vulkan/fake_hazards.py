@@ -89,4 +89,4 @@ class Hazards:
         """Of a submission, before its semaphore is signalled: whoever waits for that may read as host."""
         for item in self._open:
             if item.stores and (HOST, api.VK_ACCESS_HOST_READ_BIT) not in item.seen_by:
-                raise FakeVulkanError(f"{name} ends without a barrier that shows the host {item.what}")
+                raise FakeVulkanError(f"{name} ends without a barrier that makes {item.what} visible to the host")

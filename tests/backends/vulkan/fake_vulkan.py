@@ -159,9 +159,9 @@ class FakeVulkan:
         number = getattr(handle, "value", handle)
         result = self._objects.get(number)
         if result is None or result.kind != kind:
-            raise FakeVulkanError(f"{number!r} is {result or 'no handle'}: expected a {kind}")
+            raise FakeVulkanError(f"{number!r} is {result or 'not a handle'}: expected a {kind}")
         if result.freed:
-            raise FakeVulkanError(f"{result} was freed, and is used")
+            raise FakeVulkanError(f"{result} is used after it was freed")
         return result
 
     def _destroy(self, handle: Any, kind: str) -> None:
@@ -228,7 +228,7 @@ class FakeVulkan:
     def vkMapMemory(self, device: int, memory: int, offset: int, size: int, flags: int, out: Any) -> int:
         result = self._get(memory, "VkDeviceMemory")
         if not result.data["visible"]:
-            raise FakeVulkanError(f"{result} is not host-visible, and is mapped")
+            raise FakeVulkanError(f"{result} is mapped, but is not host-visible")
         out._obj.value = ctypes.addressof(result.data["memory"].host)
         return VK_SUCCESS
 
@@ -247,7 +247,7 @@ class FakeVulkan:
         size = result.data["size"]
         end = size if wanted.size == api.VK_WHOLE_SIZE else wanted.offset + wanted.size
         if wanted.offset % ATOM_BYTES or (end % ATOM_BYTES and end != size) or end > size:
-            raise FakeVulkanError(f"{result}: {wanted.offset} to {end} are no whole atoms of {ATOM_BYTES}")
+            raise FakeVulkanError(f"{result}: {wanted.offset} to {end} are not whole atoms of {ATOM_BYTES} bytes")
         return result.data["memory"], wanted.offset, end
 
     # --- pipelines
@@ -265,7 +265,7 @@ class FakeVulkan:
         operands = {item.operands[1] for item in module.of(Opcode.ExecutionMode)}
         for name in (MODES[control] for control in FLOAT_CONTROLS):
             if EXECUTION_MODES[name][1] not in operands:
-                raise FakeVulkanError(f"a kernel without {name}, which the device answers for")
+                raise FakeVulkanError(f"the kernel does not declare {name}, which this device requires")
 
     def vkDestroyShaderModule(self, device: int, handle: int, _: Any) -> None:
         self._destroy(handle, "VkShaderModule")
@@ -345,7 +345,7 @@ class FakeVulkan:
     def _recording(self, buffer: int) -> FakeObject:
         result = self._get(buffer, "VkCommandBuffer")
         if result.data["state"] != "recording":
-            raise FakeVulkanError(f"{result} is {result.data['state']}, and a command is recorded")
+            raise FakeVulkanError(f"a command is recorded in {result}, which is {result.data['state']}")
         return result
 
     def _record(self, buffer: int, *command: Any) -> None:
@@ -366,7 +366,7 @@ class FakeVulkan:
     def vkCmdDispatchIndirect(self, buffer: int, handle: int, offset: int) -> None:
         result = self._get(handle, "VkBuffer")
         if offset % 4 or offset + 12 > result.data["size"]:
-            raise FakeVulkanError(f"{result}: no grid at offset {offset}")
+            raise FakeVulkanError(f"{result}: cannot read a grid at offset {offset}")
         self._record(buffer, "indirect", result, offset)
 
     def vkCmdPipelineBarrier(
@@ -386,7 +386,7 @@ class FakeVulkan:
         result, to = self._get(source, "VkBuffer"), self._get(target, "VkBuffer")
         for item, offset in ((result, region.srcOffset), (to, region.dstOffset)):
             if offset + region.size > item.data["size"]:
-                raise FakeVulkanError(f"{item}: {region.size} bytes at offset {offset} pass its end")
+                raise FakeVulkanError(f"{item}: {region.size} bytes at offset {offset} extend beyond its end")
         self._record(buffer, "copy", result, region.srcOffset, to, region.dstOffset, region.size)
 
     # --- timelines and queues
@@ -412,15 +412,17 @@ class FakeVulkan:
         )
         for semaphore, value in signals:
             if value <= semaphore.data["last"]:
-                raise FakeVulkanError(f"{semaphore}: value {value} is signalled after {semaphore.data['last']}")
+                raise FakeVulkanError(
+                    f"{semaphore}: value {value} is signalled after the larger value {semaphore.data['last']}"
+                )
             semaphore.data["last"] = value
         assert info.commandBufferCount == 1
         buffer = self._get(_u64s(info.pCommandBuffers, 1)[0], "VkCommandBuffer")
         if buffer.data["state"] != "executable":
-            raise FakeVulkanError(f"{buffer} is {buffer.data['state']}, and is submitted")
+            raise FakeVulkanError(f"{buffer} is submitted while it is {buffer.data['state']}")
         replayed = buffer.data["usage"] & api.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT
         if not replayed and buffer.data.get("submitted"):
-            raise FakeVulkanError(f"{buffer} is for one submission, and is submitted again")
+            raise FakeVulkanError(f"{buffer} is for one submission only, but is submitted again")
         buffer.data["submitted"] = True
         submission = FakeSubmission(queue, buffer, waits, signals)
         submission.uses = {buffer, *(semaphore for semaphore, _ in signals), *self._used(buffer)}
@@ -596,9 +598,9 @@ class FakeVulkan:
         for item in self._objects.values():
             if item.kind == "VkBuffer" and item.data["va"] <= va < item.data["va"] + item.data["size"]:
                 if item.freed:
-                    raise FakeVulkanError(f"{what} lies at {va:#x}, in {item}, which was freed")
+                    raise FakeVulkanError(f"{what} is at {va:#x}, in {item}, which was freed")
                 return item
-        raise FakeVulkanError(f"{what} lies at {va:#x}, where no buffer is")
+        raise FakeVulkanError(f"{what} is at {va:#x}, outside every buffer")
 
     def _bytes(self, buffer: FakeObject) -> memoryview:
         memory = self._get(buffer.handle, "VkBuffer").data["memory"]
@@ -611,7 +613,7 @@ class FakeVulkan:
         if self.pending:
             raise FakeVulkanError(f"the device is destroyed with {len(self.pending)} submissions in flight")
         if left := self.live():
-            raise FakeVulkanError(f"left at the end: {', '.join(map(repr, left))}")
+            raise FakeVulkanError(f"not destroyed at the end: {', '.join(map(repr, left))}")
 
     def vkDestroyInstance(self, instance: int, _: Any) -> None:
         pass

@@ -117,7 +117,7 @@ def test_hw_never_selects_a_software_driver(machine: Machine) -> None:
 
 def test_vulkan_device_is_rejected_for_other_tiers(machine: Machine) -> None:
     machine(CARD)
-    with pytest.raises(UsageError, match="--device vulkan:0 is a device of vulkan, not of t_cpu"):
+    with pytest.raises(UsageError, match="--device vulkan:0 belongs to tier vulkan, not to t_cpu"):
         choose_tier("t_cpu", "vulkan:0")
     assert choose_tier("t_cpu", "vulkan:0", simulate=True).tier == "t_cpu", "validate compares it with others"
     assert choose_tier("vulkan", "vulkan:Fake", simulate=True).device == "Fake"
@@ -181,7 +181,7 @@ def test_missing_loader_and_driver_error_prints_the_apt_command(
     drivers(monkeypatch, tmp_path / "none.json")
     with pytest.raises(UnsupportedError) as error:
         choose_tier("vulkan")
-    assert "no Vulkan loader (libvulkan.so.1) and no driver that can be loaded" in error.value.message
+    assert "no Vulkan loader (libvulkan.so.1) and no loadable driver" in error.value.message
     assert "none.json: no such file" in error.value.message
     assert "apt install mesa-vulkan-drivers libvulkan1" in error.value.next and error.value.exit_code == 2
 
@@ -209,14 +209,14 @@ def test_drivers_without_devices_are_listed_with_their_errors(
     with pytest.raises(UnsupportedError) as error:
         choose_tier("vulkan")
     message = error.value.message
-    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver has a device here ({broken}: is not JSON)" in message
+    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver found a device ({broken}: is not JSON)" in message
     assert "apt install" in error.value.next
 
 
 def test_loader_without_drivers_does_not_print_a_traceback(machine: Machine) -> None:
     machine(FakeDevice(), instance=-9)  # what Vulkan-Loader answers where it finds none
     probe = vulkan_tier.probe(devices.Host(1))
-    assert not probe.usable and "no Vulkan driver has a device here" in probe.why
+    assert not probe.usable and "no Vulkan driver found a device" in probe.why
     assert "apt install" in probe.next
 
 
@@ -266,7 +266,7 @@ def test_broken_manifest_is_reported_regardless_of_the_loader(
     drivers(monkeypatch, broken)
     with pytest.raises(UnsupportedError) as error:
         choose_tier("vulkan")
-    assert f"no Vulkan driver has a device here ({broken}: " in error.value.message and says in error.value.message
+    assert f"no Vulkan driver found a device ({broken}: " in error.value.message and says in error.value.message
     assert "apt install" in error.value.next and "\n" not in error.value.message
 
 

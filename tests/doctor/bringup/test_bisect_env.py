@@ -213,7 +213,7 @@ def test_run_with_wrong_output_is_neither_fast_nor_slow(speed_begun: Path, capsy
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["41.3"], "needs --output"),
+        (["41.3"], "pass --output"),
         (["41.3 s", "--output", "right"], "expected a positive number of tokens/s"),
         (["pass", "--output", "right"], "expected a positive number of tokens/s"),
         (["0", "--output", "right"], "expected a positive number"),
@@ -390,8 +390,8 @@ def test_run_on_wrong_booted_kernel_is_rejected(tmp_path: Path, capsys: Capture)
         ({"variables": {"a": {"good": 1}}}, "a: expected good and bad"),
         ({"variables": {"a": {"good": 1, "bad": 1}}}, "cannot be the cause"),
         ({"variables": {"a": {"good": 1, "bad": 2, "kind": "moon"}}}, "unknown kind 'moon'"),
-        ({"variables": {"a": {"good": 1, "bad": 2, "values": [1, 3]}}}, "distinct values that include"),
-        ({"variables": {"a": {"good": 1, "bad": 2, "set": {"3": "x"}}}}, "no such value: 3"),
+        ({"variables": {"a": {"good": 1, "bad": 2, "values": [1, 3]}}}, "distinct values, including"),
+        ({"variables": {"a": {"good": 1, "bad": 2, "set": {"3": "x"}}}}, "unknown values: 3"),
         ({"flaky": {"bad_passes": 0.1}}, "exactly bad_passes and good_fails"),
         ({"flaky": {"bad_passes": 0.7, "good_fails": 0}}, "from 0 to 0.49"),
         ({"now": "here"}, "now is 'here'"),
@@ -430,12 +430,12 @@ def test_values_are_read_verbatim(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ([], "expected one of: start"),
-        (["next"], "no bisection was started here"),
+        (["next"], "contains no bisection"),
         (["record"], "record expects pass, fail or unclear"),
         (["--simulate", "--confidence", "20"], "--confidence 20"),
         (["start"], "start needs VARIABLES.yaml"),
         (["start", "absent.yaml"], "no such file"),
-        (["next", "--could-not"], "--could-not goes with record"),
+        (["next", "--could-not"], "--could-not can only be used with record"),
         (["--simulate", "--cases", "0"], "--cases 0"),
     ],
 )

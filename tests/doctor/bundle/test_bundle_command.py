@@ -84,8 +84,8 @@ def test_one_invalid_bundle_is_rejected_and_others_are_imported(folder: Path, ca
     ("words", "said"),
     [
         (["-o", "x.zip"], "expected a folder, or a file that ends in .tar.gz"),
-        (["-o", "missing/b.tar.gz"], "there is no folder"),
-        (["-o", "."], "holds other files"),
+        (["-o", "missing/b.tar.gz"], "the folder"),
+        (["-o", "."], "contains other files"),
         (["--add", "missing.json"], "no such file"),
         (["--device", "gpu0"], "expected auto, hw, sim"),
         (["show", "missing.tar.gz"], "no such file"),

@@ -159,7 +159,7 @@ def test_older_bundle_is_replaced_and_foreign_files_are_untouched(tmp_path: Path
     assert not (tmp_path / "b/logs/old").exists() and (tmp_path / "b/logs/new").exists() and read(tmp_path / "b")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat").write_text("meow")
-    with pytest.raises(OutputError, match="holds other files"):
+    with pytest.raises(OutputError, match="contains other files"):
         write(made(), tmp_path / "photos")
     assert (tmp_path / "photos" / "cat").read_text() == "meow"
 

@@ -54,7 +54,7 @@ def test_constants_after_the_code_are_kept() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (bytes(20), "20 bytes are not a pipeline cache"),
+        (bytes(20), "20 bytes are not a valid pipeline cache"),
         (cache(shader(), vendor=0x10005), "vendor 0x10005, expected AMD's 0x1002"),
         (cache(), "0 shaders found"),
         (cache(shader(), shader()), "2 shaders found"),

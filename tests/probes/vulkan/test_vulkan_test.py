@@ -90,13 +90,13 @@ def test_list_shows_every_probe_without_a_driver(said: Said, monkeypatch: pytest
 def test_missing_device_runs_nothing_and_prints_apt_command(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     on_fake(monkeypatch, instance=-9)
     code, text = said()
-    assert code == 77 and "no Vulkan driver has a device here (/none.json: no such file)" in text
+    assert code == 77 and "no Vulkan driver found a device (/none.json: no such file)" in text
     assert "apt install mesa-vulkan-drivers libvulkan1" in text
     code, text = said("--json", "-")
     report = json.loads(text[: text.rindex("}") + 1])
     assert code == 77 and report["verdict"]["status"] == "NOTHING RAN" and report["results"][0]["advice"]
     code, text = said("--device", "vulkan:0")
-    assert code == 2 and "no Vulkan driver has a device here" in text
+    assert code == 2 and "no Vulkan driver found a device" in text
 
 
 @pytest.mark.parametrize("which", ["vulkan:3", "vulkan:voodoo", "sim", "vulcan"])

@@ -125,7 +125,7 @@ def read(path: Path = FILE) -> dict[str, Compiled]:
     with np.load(path) as file:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
-            raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Make it again with: {COMMAND}")
+            raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Recreate it with: {COMMAND}")
         result, index = {}, 0
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
             compiled = Compiled(**entry, image=file["images"][index : index + int(length)].tobytes())

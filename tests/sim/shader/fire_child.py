@@ -165,7 +165,7 @@ def outcome_of(program: Program, ground: Range) -> dict[str, Any]:
             engine.abandon(dispatch)
     except Fault as fault:
         if "page-fault" not in message.rules and fault.access.value != "execute":
-            raise AssertionError(f"a fault that nobody told of: {fault}") from fault
+            raise AssertionError(f"fault without a finding: {fault}") from fault
         output = "faulted"
     return {
         "outcome": output,

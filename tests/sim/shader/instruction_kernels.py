@@ -347,7 +347,7 @@ def read(path: Path = FILE) -> Iterator[tuple[Kernel, bytes]]:
     with np.load(path) as file:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
-            raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Make it again with: {COMMAND}")
+            raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Recreate it with: {COMMAND}")
         index = 0
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
             code = file["code"][index : index + int(length)].tobytes()

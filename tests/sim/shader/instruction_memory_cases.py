@@ -27,7 +27,7 @@ class Sections:
 
     def take(self) -> int:
         if self.taken == self.count:
-            raise SystemExit(f"{self.count} sections are not enough")
+            raise SystemExit(f"the fire test needs more than {self.count} sections")
         self.taken += 1
         return self.first + (self.taken - 1) * SECTION_BYTES
 

@@ -102,7 +102,7 @@ def test_path_dependent_mode_ends_the_wave_where_it_matters() -> None:
     assert shown(move(1, 0), either, move(RESULT, 7), move(RESULT + 1, 0)).sgpr(RESULT) == 7
     wave = Wave(code_of(move(1, 0), either, add(ONE, TINY), ENDPGM))
     assert wave.run() is Status.ILLEGAL
-    assert "depends on the path" in wave.stopped_at()[2]
+    assert "paths with different float modes" in wave.stopped_at()[2]
     mended = [*either, sopp("s_round_mode", NEAREST)]
     assert shown(move(1, 0), mended, add(ONE, TINY)).sgpr(RESULT) == ONE
 

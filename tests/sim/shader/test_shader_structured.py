@@ -92,7 +92,7 @@ def test_narrower_operand_is_extended_and_store_truncates(table: RecordBlock) ->
 
 def test_python_if_on_an_ir_value_is_rejected() -> None:
     b, (flag,) = define(KernelModule("test"), "f", ir.VoidType(), flag=I1)
-    with pytest.raises(TypeError, match=r"with b\.if_"):
+    with pytest.raises(TypeError, match=r"b\.if_"):
         assert flag
     with pytest.raises(KeyError):
         assert b.record(TABLE, define(KernelModule("other"), "g", I32, table=TABLE)[1][0].address).nothing

@@ -109,7 +109,7 @@ def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
     except NotImplementedError as error:
         raise ModelError(f"pc {pc:#x}: {error}") from error
     if step is None:
-        raise ModelError(f"pc {pc:#x}: the model has no {instruction.text} ({encoding})")
+        raise ModelError(f"pc {pc:#x}: the model does not implement {instruction.text} ({encoding})")
     return step
 
 
@@ -201,7 +201,7 @@ class ModelDevice:
                 and before == (group.phase, len(running))
                 and all(wave.signalled == group.phase for wave, _ in running)
             ):
-                raise ModelError("the waves wait at a barrier that not all of them reach")
+                raise ModelError("the waves wait at a barrier that some of them never reach")
 
     def _wave(self, program: Program, wave: Wave, entry: int) -> Iterator[bool]:
         """Yields at every barrier it waits at; ends with the wave."""

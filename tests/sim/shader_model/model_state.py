@@ -142,7 +142,7 @@ def scalar_reader(
     if code == NULL:
         return lambda wave: 0
     if code > 127:
-        raise NotImplementedError(f"scalar source {operand.text}")
+        raise NotImplementedError(f"unsupported scalar source {operand.text}")
     if bits <= 32:
         mask = (1 << bits) - 1
         return lambda wave: wave.s[code] & mask

@@ -156,7 +156,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
         return lambda wave: None
     if name in LANE_BINDERS:
         if "DPP" in instruction.encoding:
-            raise NotImplementedError(f"{instruction.text}: the model has no DPP of this one")
+            raise NotImplementedError(f"{instruction.text}: the model does not implement DPP for this instruction")
         return LANE_BINDERS[name](instruction, width)
     if name.startswith("v_cmp_") and name[6:] in COMPARES:
         return _bind_compare(instruction, COMPARES[name[6:]], width, to_exec=False)

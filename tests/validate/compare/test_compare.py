@@ -138,13 +138,13 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
     ("words", "said"),
     [
         (["--peers", "nobody"], "unknown peer nobody"),
-        (["--no-speed", "--no-values"], "nothing is left to compare"),
+        (["--no-speed", "--no-values"], "leave nothing to compare"),
         (["--llama-dir", "/missing"], "contains neither llama-bench nor llama-eval-callback"),
         (["--python", "tinygrad"], "expected PEER=FILE"),
-        (["--python", "tinygrad=/missing"], "there is no such file"),
+        (["--python", "tinygrad=/missing"], "no such file"),
         (["--timeout", "0"], "expected seconds"),
         (["--new-tokens", "0"], "expected 1 or more"),
-        (["--json", "/missing/r.json"], "there is no folder /missing"),
+        (["--json", "/missing/r.json"], "the folder /missing does not exist"),
     ],
 )
 def test_usage_errors_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,7 +126,7 @@ def test_kolmogorov_has_the_published_quantiles() -> None:
         (["http://127.0.0.1:1"], "the connection failed"),
         (["ftp://x"], "expected the address of a server"),
         (["http://127.0.0.1:1", "--answers", "0"], "expected 1 or more"),
-        (["http://127.0.0.1:1", "--key-env", "NO_SUCH_KEY"], "the variable is not set"),
+        (["http://127.0.0.1:1", "--key-env", "NO_SUCH_KEY"], "the environment variable is not set"),
     ],
 )
 def test_wrong_use_is_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

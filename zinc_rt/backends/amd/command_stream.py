@@ -45,7 +45,7 @@ def packets(
         if argument != (kernel.buffers, kernel.constants):
             raise ValueError(
                 f"{step.node!r}: {kernel.name} takes {kernel.buffers} buffers and {kernel.constants} constants, "
-                f"but its row gives {argument[0]} and {argument[1]}"
+                f"but its row passes {argument[0]} and {argument[1]}"
             )
         arguments = va + step.arguments_offset
         stream += registers.set(Sh.PGM_LO, kernel.program_va >> 8 & 0xFFFFFFFF, kernel.program_va >> 40)

@@ -17,7 +17,8 @@ def refuse_fence_without_write_back(fence: ReleaseMem, name: str, generation: Ge
     write_back = next(bits for bits in gcr.RELEASE[generation] if bits.name == "GL2_WB")
     if not write_back.of(fence.gcr_cntl):
         raise EncodeError(
-            f"{name}: fence-write-back: its RELEASE_MEM does not write L2 back, where dispatches have stored",
+            f"{name}: fence-write-back: its RELEASE_MEM does not write back L2, which contains stores of "
+            "dispatches",
             next="set GL2_WB: otherwise readers of the fence see stale bytes",
         )
 

@@ -109,7 +109,7 @@ class DeviceMemory:
         """Free a buffer. Raise ValueError if it is not allocated here, or already freed."""
         storage = buffer.storage
         if not isinstance(storage, Storage) or storage.block not in self._blocks:
-            raise ValueError(f"{buffer.name} is not allocated on this device, or was already freed")
+            raise ValueError(f"{buffer.name} is not allocated on this device or was already freed")
         buffer.storage = buffer.gpu_va = None
         if storage.region is not None:
             self.addresses.remove(storage.region)

@@ -66,7 +66,8 @@ class LoadedKernels:
         for (name, _), zrt in fresh:
             if zrt.scratch_bytes:
                 raise UnsupportedError(
-                    f"kernel {name} needs {zrt.scratch_bytes} bytes of scratch a lane, which graphs do not set up",
+                    f"kernel {name} needs {zrt.scratch_bytes} bytes of scratch per lane, which graphs do not "
+                    "provide",
                     next="keep it in registers or LDS",
                 )
             offsets.append(end)

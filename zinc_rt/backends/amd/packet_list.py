@@ -103,7 +103,7 @@ def ib_content(
     words += Nop().words(generation) * (-len(words) % IB_ALIGN_DW)
     if len(words) > IB_MAX_DW:
         raise UnsupportedError(
-            f"{stream.name} has {len(words)}dwords, but an indirect buffer holds at most {IB_MAX_DW}",
+            f"{stream.name} has {len(words)} dwords, but an indirect buffer holds at most {IB_MAX_DW}",
             next="split the graph",
         )
     return words, tuple(nodes)

@@ -137,9 +137,11 @@ class AmdRing:
             fence_end = len(words)
             words += [word for packet in self.side.after_fence() for word in packet.words(self.generation)]
         if not words:
-            raise InputError(f"{self.name}: {name} holds no packets")
+            raise InputError(f"{self.name}: {name} contains no packets")
         if len(words) >= self.ring_dw:
-            raise EncodeError(f"{self.name}: {name} has {len(words)} dwords, the ring holds {self.ring_dw - 1}")
+            raise EncodeError(
+                f"{self.name}: {name} has {len(words)} dwords, but the ring holds at most {self.ring_dw - 1}"
+            )
         if self._debug:
             where = f"{self.name}: {name}"
             refuse_illegal(words, where, self.generation, queue=self.lint_queue, mapped=self._mapped, is_ib=False)
@@ -165,7 +167,7 @@ class AmdRing:
         value = timeline.submitted + 1
         cell = ready.fence_value
         if cell is None:
-            raise ValueError(f"{self.name}: {ready.name} has no fence; `run` it")
+            raise ValueError(f"{self.name}: {ready.name} has no fence; use `run` instead")
         cell.value = value
         try:
             self.wptr_dw = end = self._publish(self._target_address, wptr, ready.address, ready.count_dw)
@@ -194,7 +196,7 @@ class AmdRing:
         if self.closed:
             raise ValueError(f"{self.name} is closed")
         if not 0 < count_dw < self.ring_dw:
-            raise ValueError(f"{self.name}: {count_dw} dwords, the ring holds {self.ring_dw - 1}")
+            raise ValueError(f"{self.name}: {count_dw} dwords do not fit in a ring of {self.ring_dw - 1}")
         end = self.wptr_dw + count_dw
         self.look()
         if self.timeline.error is not None:
@@ -259,7 +261,7 @@ class AmdRing:
         """Return the ring's content between two positions on wptr's scale. Raise ValueError if it has been
         overwritten."""
         if not max(0, self.wptr_dw - self.ring_dw) <= start_dw <= end_dw <= self.wptr_dw:
-            raise ValueError(f"{self.name}: dwords {start_dw} to {end_dw} are not in the ring")
+            raise ValueError(f"{self.name}: dwords {start_dw} to {end_dw} are outside the ring")
         memory = self.queue.ring.host.view.cast("I")
         return [memory[index % self.ring_dw] for index in range(start_dw, end_dw)]
 

@@ -67,5 +67,5 @@ def aligned(size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> np.ndarray:
 
 def _plain(buffer: Buffer) -> np.ndarray:
     if not isinstance(buffer.storage, np.ndarray):
-        raise ValueError(f"{buffer.name} is not CPU memory; the CPU copies only allocated or wrapped buffers")
+        raise ValueError(f"{buffer.name} is not CPU memory; this tier copies only allocated or wrapped buffers")
     return buffer.storage

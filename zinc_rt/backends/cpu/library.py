@@ -91,7 +91,7 @@ def select_library(
         raise UnsupportedError("no native kernels: " + "; ".join(notes))
     raise UnsupportedError(
         f"no native kernels: every build ({', '.join(levels)}) failed its self-test in the same way ({alike}): "
-        "suspect the oracle, which is held against the goldens next, or the kernel's C source",
+        "either the oracle (to be checked against the goldens) or the kernel's C source is wrong",
         next="zinc-rt validate --tiers t_cpu",
     )
 

@@ -55,7 +55,7 @@ def open(opening: Opening) -> NativeBackend:
     thread."""
     if opening.ordering not in ORDERINGS:
         raise UnsupportedError(
-            f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}",
+            f"{opening.spec.tier} supports {', '.join(sorted(ORDERINGS))}, not {opening.ordering}",
             next="use t_cpu",
         )
     affinity = tuple(opening.options.get("affinity") or ())

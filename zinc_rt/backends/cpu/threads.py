@@ -124,7 +124,7 @@ def check_affinity(cpus: tuple[int, ...]) -> None:
     allowed = os.sched_getaffinity(0)
     if missing := [cpu for cpu in cpus if cpu not in allowed]:
         raise UsageError(
-            f"ZINC_RT_CPU_AFFINITY: this process may not run on CPU {missing[0]}",
+            f"ZINC_RT_CPU_AFFINITY: this process is not allowed to run on CPU {missing[0]}",
             next=f"use only these CPUs: {', '.join(map(str, sorted(allowed)))}",
         )
 

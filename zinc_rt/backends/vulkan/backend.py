@@ -269,8 +269,8 @@ class VulkanBackend(ClosedAtExit):
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise UnsupportedError(
-                f"{self.spec.tier} was opened in process {self._process}: a forked process lacks the driver's "
-                "threads",
+                f"{self.spec.tier} was opened in process {self._process}: it cannot be used in a forked process, "
+                "which lacks the driver's threads",
                 next="open a backend in the child, or start the child with spawn",
             )
 

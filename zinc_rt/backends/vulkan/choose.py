@@ -42,7 +42,8 @@ def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
     if not allowed:
         what = "software driver" if which == "cpu" else "GPU"
         raise UnsupportedError(
-            f"--device {which}: Vulkan has no {what} here", next=f"choose one: {device_list(devices)}"
+            f"--device {which}: this machine has no {what} with Vulkan support",
+            next=f"choose one: {device_list(devices)}",
         )
     return next((item for item in allowed if not item.missing), allowed[0])
 
@@ -57,7 +58,9 @@ def _find_by_name(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevi
     fit = [device for device in devices if which.lower() in device.name.lower()]
     if which.isdecimal() and not fit:
         text = "is one device" if len(devices) == 1 else f"are {len(devices)} devices"
-        raise UsageError(f"--device vulkan:{which}: there {text}", next=f"choose one: {device_list(devices)}")
+        raise UsageError(
+            f"--device vulkan:{which}: no such device; there {text}", next=f"choose one: {device_list(devices)}"
+        )
     if len(fit) != 1:
         fits = f"matches {' and '.join(item.option for item in fit)}" if fit else "matches no device"
         raise UsageError(f"--device vulkan:{which}: the name {fits}", next=f"choose one: {device_list(devices)}")

@@ -81,8 +81,7 @@ def load() -> Vulkan:
             return vulkan
     troubles = "; ".join(f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble)
     raise UnsupportedError(
-        "no Vulkan loader (libvulkan.so.1) and no driver that can be "
-        f"loaded{f' ({troubles})' if troubles else ''}",
+        f"no Vulkan loader (libvulkan.so.1) and no loadable driver{f' ({troubles})' if troubles else ''}",
         next=INSTALL,
     )
 

@@ -128,7 +128,7 @@ class VulkanMemory:
         """Free a buffer. Raise ValueError if it is not allocated here, or already freed."""
         storage = buffer.storage
         if not isinstance(storage, VulkanStorage) or storage.block not in self._blocks:
-            raise ValueError(f"{buffer.name} is not allocated on this device, or was freed")
+            raise ValueError(f"{buffer.name} is not allocated on this device or was freed")
         buffer.storage = buffer.gpu_va = None
         storage.block.users -= 1
         if storage.block.users == 0:
@@ -212,7 +212,7 @@ class VulkanMemory:
         maximum = min(self._device.limits.allocation_bytes, self._device.limits.buffer_bytes)
         if size_bytes > maximum:
             raise UnsupportedError(
-                f"{name} takes {_mib(size_bytes)} in one allocation, but {self._device.physical.name} allows "
+                f"{name} needs an allocation of {_mib(size_bytes)}, but {self._device.physical.name} allows "
                 f"{_mib(maximum)}",
                 next=SMALLER,
             )

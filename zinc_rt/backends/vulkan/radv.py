@@ -63,9 +63,7 @@ def find_driver(named: str = "") -> Path:
     for library in [*named_so, *(driver.with_name(LIBRARY) for driver in drivers)]:
         if library in named_so or library.is_file():
             return library  # absolute, or a name alone
-    raise NothingRan(
-        "RADV not found: no manifest names it, and it is not in the folder of another driver", next=NEXT
-    )
+    raise NothingRan("RADV not found: it is in no manifest and not in the folder of another driver", next=NEXT)
 
 
 def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, driver: str = "") -> RadvCompiled:
@@ -76,7 +74,7 @@ def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, d
     the errors of `find_driver`.
     """
     if chip not in CHIPS:
-        raise UsageError(f"--radv {chip}: containers are made for {', '.join(CHIPS)}")
+        raise UsageError(f"--radv {chip}: expected one of {', '.join(CHIPS)}")
     library = find_driver(driver)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-radv-") as name:
         folder = Path(name)
@@ -111,7 +109,7 @@ def _run(folder: Path, library: Path, chip: str) -> None:
         reason = " ".join(
             lines[-1:] if result.returncode > 0 else [*lines[-1:], f"(its process ended with {ended})"]
         )
-        raise InputError(f"{kernel}RADV ({library}) compiled nothing: {reason}", next=NEXT)
+        raise InputError(f"{kernel}RADV ({library}) did not compile it: {reason}", next=NEXT)
 
 
 def _environment(manifest: Path, chip: str) -> dict[str, str]:

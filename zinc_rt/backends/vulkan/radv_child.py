@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
         raise UnsupportedError("the driver has no AMD device: it does not support the chip, or it is not RADV")
     physical = amd_devices[0]
     if missing := sorted(set(MODES) - set(physical.float_modes)):
-        raise UnsupportedError(f"{physical.name}: no float mode {missing[0]}")
+        raise UnsupportedError(f"{physical.name}: float mode {missing[0]} is not supported")
     words = physical.driver.split()  # radv Mesa 25.0.7-2~bpo12+1
     mesa = words[words.index("Mesa") + 1].partition("-")[0] if "Mesa" in words[:-1] else "unknown"
     output = {"mesa": mesa, "driver": f"{physical.name}, {physical.driver}"}

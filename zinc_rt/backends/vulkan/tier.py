@@ -48,7 +48,7 @@ def open(opening: Opening) -> Backend:
         undo.callback(opening.after)
         if not opening.spec.computes(opening.ordering):
             computes = ", ".join(opening.spec.orderings)
-            raise UnsupportedError(f"vulkan computes {computes}, not {opening.ordering}", next="use t_cpu")
+            raise UnsupportedError(f"vulkan supports {computes}, not {opening.ordering}", next="use t_cpu")
         physical, _ = choose(require_devices(), opening.device)
         device = open_device(physical)
         undo.callback(device.close)
@@ -97,11 +97,11 @@ def require_devices() -> tuple[PhysicalDevice, ...]:
     drivers = icd.installed_drivers()
     named = f"{name}: " if (name := icd.manifest_override()) else ""
     if not drivers:
-        raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver{problem}", next=INSTALL)
+        raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver is{problem}", next=INSTALL)
     broken = [driver for driver in drivers if driver.trouble]
     because = "; ".join(f"{item.manifest}: {item.trouble}" for item in broken) or f"{len(drivers)} installed"
     mend = f"reinstall or remove {', '.join(item.manifest for item in broken)}; " if broken else ""
-    raise UnsupportedError(f"{named}no Vulkan driver has a device here ({because}){problem}", next=mend + INSTALL)
+    raise UnsupportedError(f"{named}no Vulkan driver found a device ({because}){problem}", next=mend + INSTALL)
 
 
 def _row(device: PhysicalDevice) -> OnDevice:

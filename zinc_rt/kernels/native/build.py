@@ -137,7 +137,7 @@ def compile_library(
             raise UnsupportedError(f"the C compiler could not be started: {error}") from None
         if result.returncode != 0 or not output.is_file():
             raise UnsupportedError(
-                f"the C compiler rejected the kernels ({level}):\n{result.stderr.strip()[-2000:]}"
+                f"the C compiler failed to compile the kernels ({level}):\n{result.stderr.strip()[-2000:]}"
             )
         return output.read_bytes()
 

@@ -30,7 +30,8 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
     buffers, constants = arguments(module, name)
     if any(module.of(Opcode.SpecConstant, Opcode.SpecConstantTrue, Opcode.SpecConstantFalse)):
         raise UnsupportedError(
-            f"kernel {name}: specialization constants, which RADV would compile in", next="pass them as arguments"
+            f"kernel {name}: has specialization constants, which RADV would compile to fixed values",
+            next="pass them as arguments",
         )
     shader = read_shader(cache, name)
     if shader.scratch_bytes:  # scalar registers may be spilled into lanes, which needs no scratch
@@ -39,7 +40,7 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
             next="use fewer values at a time, or unroll loops over private arrays completely",
         )
     if shader.float_mode != FLOAT_MODE:
-        raise InputError(f"kernel {name}: float mode {shader.float_mode:#04x}, expected {FLOAT_MODE:#04x}")
+        raise InputError(f"kernel {name}: float mode is {shader.float_mode:#04x}, expected {FLOAT_MODE:#04x}")
     user_sgprs = shader.rsrc[1] >> 1 & 0x1F
     if user_sgprs != USER_SGPRS:
         raise UnsupportedError(
@@ -72,7 +73,7 @@ def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
         if item.operands[1] == _LOCAL_SIZE:
             x, y, z = item.operands[2:5]
             return x, y, z
-    raise InputError(f"kernel {name}: no LocalSize", next="add layout(local_size_x = 32) in;")
+    raise InputError(f"kernel {name}: LocalSize is missing", next="add layout(local_size_x = 32) in;")
 
 
 def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
@@ -83,7 +84,7 @@ def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
     buffers = sizes.index(4) if 4 in sizes else len(sizes)
     if sizes != [8] * buffers + [4] * (len(sizes) - buffers):
         raise InputError(
-            f"kernel {name}: arguments of {', '.join(map(str, sizes))} bytes, expected addresses, then dwords"
+            f"kernel {name}: has arguments of {', '.join(map(str, sizes))} bytes, expected addresses, then dwords"
         )
     return buffers, len(sizes) - buffers
 

@@ -45,11 +45,12 @@ def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
 
 def _objects(data: bytes, source: str) -> Iterator[bytes]:
     if len(data) < _HEADER.size + 4:
-        raise InputError(f"{source}: {len(data)} bytes are not a pipeline cache")
+        raise InputError(f"{source}: {len(data)} bytes are not a valid pipeline cache")
     header_bytes, version, vendor, _, _ = _HEADER.unpack_from(data)
     if (header_bytes, version, vendor) != (_HEADER.size, 1, AMD):
         raise InputError(
-            f"{source}: a pipeline cache of vendor {vendor:#x}, expected AMD's {AMD:#x}: the driver is not RADV"
+            f"{source}: the pipeline cache is from vendor {vendor:#x}, not AMD ({AMD:#x}), so the driver is not "
+            "RADV"
         )
     (count,) = struct.unpack_from("<I", data, _HEADER.size)
     offset = _HEADER.size + 4

@@ -19,7 +19,7 @@ def load(name: str) -> Zrt:
     path = BUILT / f"{name}.zrt"
     if not path.is_file():
         raise UnsupportedError(
-            f"no kernel {name} compiled by RADV for gfx1201",
+            f"there is no kernel {name} compiled by RADV for gfx1201",
             next="compile it: zinc-rt vulkan compile --radv gfx1201",
         )
     return read_zrt(path.read_bytes(), path.name)

@@ -11,7 +11,7 @@ def check_ascending(op: str, sequence: np.ndarray) -> None:
     if falls.size:
         index = int(falls[0]) + 1
         raise ValueError(
-            f"{op}: token {index} belongs to sequence {sequence[index]}, but the token before it to "
+            f"{op}: token {index} belongs to sequence {sequence[index]}, but the previous token to "
             f"{sequence[index - 1]}"
         )
 
@@ -20,7 +20,7 @@ def check_disjoint(op: str, source: np.ndarray, target: np.ndarray) -> None:
     """Raise ValueError unless targets are distinct and none is another sequence's source."""
     for item, row in enumerate(target):
         if np.count_nonzero(target == row) > 1:
-            raise ValueError(f"{op}: row {row} is the target of two sequences, {item} is the first")
+            raise ValueError(f"{op}: row {row} is the target of two sequences, the first of which is {item}")
         foreign = np.flatnonzero((source == row) & (np.arange(len(source)) != item))
         if foreign.size:
             raise ValueError(f"{op}: row {row} is the target of sequence {item} and the source of {foreign[0]}")

@@ -14,7 +14,7 @@ def table_store(math: Arithmetic, entry: np.ndarray, value: np.ndarray, table: n
     """
     outside = entry[(entry < 0) | (entry >= table.size)]
     if outside.size:
-        raise IndexError(f"TABLE_STORE: entry {outside[0]} of a table of {table.size}")
+        raise IndexError(f"TABLE_STORE: entry {outside[0]} is outside a table of {table.size}")
     if np.unique(entry).size < entry.size:
         raise ValueError("TABLE_STORE: an entry is stored twice in one step")
     table.reshape(-1)[entry] = value

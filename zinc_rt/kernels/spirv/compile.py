@@ -138,7 +138,7 @@ def _run(program: str, *arguments: str, of: GlslSource) -> None:
     result = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
     if result.returncode:
         output = f"{result.stdout}\n{result.stderr}".strip()
-        raise InputError(f"{of.path.name} ({of.name}): {program} rejected it\n{output}")
+        raise InputError(f"{of.path.name} ({of.name}): error from {program}:\n{output}")
 
 
 def _program(name: str) -> Path | None:

@@ -56,7 +56,7 @@ class Struct:
         for struct_field in fields:
             offset = struct_field.at if struct_field.at is not None else end + -end % struct_field.item_bytes
             if struct_field.name in self.fields or offset % struct_field.item_bytes:
-                raise ValueError(f"{c_name}.{struct_field.name}: declared twice, or not aligned")
+                raise ValueError(f"{c_name}.{struct_field.name}: declared twice or not aligned")
             self.fields[struct_field.name], self.offsets[struct_field.name] = struct_field, offset
             end = offset + struct_field.size_bytes
             size = max(size, end)
@@ -154,5 +154,5 @@ def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
     ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
     table = {(ioctl.type_, ioctl.number): ioctl for ioctl in ioctls}
     if len(table) != len(ioctls):
-        raise ValueError("two ioctls with the same type and number")
+        raise ValueError("duplicate ioctl type and number")
     return table

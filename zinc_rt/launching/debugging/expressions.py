@@ -127,7 +127,9 @@ class StateReader:
     def _one(self, text: str) -> Any:
         shown = self.read(text)
         if len(shown.values) != 1:
-            raise UsageError(f"{text.strip()}: {len(shown.values)} values, a condition needs one, like {text}[0]")
+            raise UsageError(
+                f"{text.strip()}: has {len(shown.values)} values, but a condition needs one, like {text}[0]"
+            )
         return shown.values[0] if shown.defined[0] else None
 
     def _literal(self, text: str, left: str) -> Any:
@@ -177,7 +179,7 @@ class StateReader:
             labels = tuple(register_name(key) for key in names)
             return Shown(text, values[0], labels, known[0], in_hex=in_hex, written="never written"), None
         if columns > 1:
-            raise UsageError(f"{text}: {len(keys)} registers need a 64-bit type, or print them one by one")
+            raise UsageError(f"{text}: {len(keys)} registers need a 64-bit type; or print them one by one")
         if not vector:
             if index is not None:
                 raise UsageError(f"{text}: a scalar register has no lanes")
@@ -219,7 +221,7 @@ class StateReader:
         kind = match["file"] or match["files"]
         limit = {"v": self._vgprs, "s": SGPRS, "ttmp": 16}[kind]
         if not first <= last < limit:
-            raise UsageError(f"{text}: the kernel has {kind}0 to {kind}{limit - 1}")
+            raise UsageError(f"{text}: the kernel only has {kind}0 to {kind}{limit - 1}")
         base = {"v": 0, "s": VGPR_LIMIT, "ttmp": VGPR_LIMIT + TTMP0}[kind]
         return [base + index for index in range(first, last + 1)]
 
@@ -234,7 +236,7 @@ class StateReader:
             raise UsageError(f"{text}: {kind} has 16 bits: name a half, like v3.l:{kind} or v3.h:{kind}")
         sizes = (2,) if half else (4, 8)
         if dtype.itemsize not in sizes or (dtype.itemsize == 8 and count % 2):
-            raise UsageError(f"{text}: {kind} does not fit in {32 * count // (2 if half else 1)} bits")
+            raise UsageError(f"{text}: {kind} does not fit into {32 * count // (2 if half else 1)} bits")
         return dtype, half
 
     def _named(
@@ -250,7 +252,7 @@ class StateReader:
                 raise UsageError(f"{name} is not a buffer: it is at byte {scalar.offset} of the kernarg segment")
             known = [*buffers, "lds"]
             raise UsageError(
-                f"{name}: no argument of that name{suggest_word(name, known)}. Buffers: {', '.join(buffers)}"
+                f"{name}: no argument with that name{suggest_word(name, known)}. Buffers: {', '.join(buffers)}"
             )
         buffer, value = buffers[name]
         raw = self._memory(buffer.gpu_va, value.array.nbytes)
@@ -294,7 +296,7 @@ class StateReader:
             listed = ", ".join(
                 f"{name} {index:#x} to {index + size:#x}" for name, index, size in self._prepared.regions
             )
-            raise UsageError(f"{text}: {va:#x} is not in memory of the launch: {listed}")
+            raise UsageError(f"{text}: {va:#x} is outside the memory of the launch: {listed}")
         size = region[1] + region[2] - va
         array = _viewed(self._memory(va, size), kind or "u32", text)
         return self._elements(text, array, index, None, (IN_MEMORY, va, ANY, ANY), "", in_hex=kind is None)
@@ -351,7 +353,7 @@ def _viewed(raw: np.ndarray, kind: str, text: str) -> np.ndarray:
     dtype = parse_type(text, kind)
     whole = len(raw) // dtype.itemsize * dtype.itemsize
     if not whole:
-        raise UsageError(f"{text}: {len(raw)} bytes, {kind} has {dtype.itemsize}")
+        raise UsageError(f"{text}: has {len(raw)} bytes, but {kind} needs {dtype.itemsize}")
     return raw[:whole].view(dtype)
 
 
@@ -365,13 +367,13 @@ def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[in
         message = f"{text}: it has {count} elements"
         return [tuple(map(int, np.unravel_index(at, shape))) for at in _picked(index, count, message)]
     if len(parts) != len(shape):
-        raise UsageError(f"{text}: {len(parts)} indices, it has {len(shape)} axes")
+        raise UsageError(f"{text}: got {len(parts)} indices for {len(shape)} axes")
     axes = [
         _picked(part, size, f"{text}: that axis has {size} elements")
         for part, size in zip(parts, shape, strict=True)
     ]
     if np.prod([len(axis) for axis in axes]) > MAX_VALUES:
-        raise UsageError(f"{text}: more than {MAX_VALUES} values")
+        raise UsageError(f"{text}: cannot show more than {MAX_VALUES} values")
     grids = np.meshgrid(*axes, indexing="ij")
     return [tuple(map(int, item)) for item in zip(*(grid.reshape(-1) for grid in grids), strict=True)]
 
@@ -389,5 +391,5 @@ def _picked(index: str | None, count: int, message: str) -> list[int]:
     if not 0 <= start < stop <= count:
         raise UsageError(message)
     if stop - start > MAX_VALUES:
-        raise UsageError(f"[{index}]: more than {MAX_VALUES} values")
+        raise UsageError(f"[{index}]: cannot show more than {MAX_VALUES} values")
     return list(range(start, stop))

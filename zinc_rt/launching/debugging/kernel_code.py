@@ -80,7 +80,7 @@ class KernelCode:
             return pc
         first, last = self.pcs[0], self.pcs[-1]
         if not first <= pc <= last:
-            raise UsageError(f"pc {pc:#x}: {self.name} has instructions from pc {first:#x} to {last:#x}")
+            raise UsageError(f"pc {pc:#x}: {self.name} only has instructions from pc {first:#x} to {last:#x}")
         before = self.pcs[bisect_right(self.pcs, pc) - 1]
         after = self.pcs[bisect_right(self.pcs, pc)]
         raise UsageError(
@@ -95,7 +95,7 @@ class KernelCode:
         if number not in numbers:
             nearest = sorted(sorted(numbers, key=lambda item: abs(item - number))[:NEAREST])
             listed = ", ".join(map(str, nearest))
-            raise UsageError(f"{chosen}:{number}: no code; the nearest lines with code are {listed}")
+            raise UsageError(f"{chosen}:{number}: this line has no code; the nearest lines with code are {listed}")
         source_line = SourceLine(chosen, number)
         before: SourceLine | None = None
         starts = []
@@ -108,14 +108,18 @@ class KernelCode:
     def _file(self, name: str) -> str:
         if not self.file:
             missing = self._image.lines_missing or "compile it with -g"
-            raise UsageError(f"{self._image.source}: no source lines: {missing}", next="break *0x40 stops at a pc")
+            raise UsageError(
+                f"{self._image.source}: source lines are not available: {missing}",
+                next="break *0x40 stops at a pc",
+            )
         if not name:
             return self.file
         matches = [file for file in self.files if file == name or Path(file).name == name]
         if not matches:
             known = ", ".join(self.files)
             raise UsageError(
-                f"no code of {name}{suggest_word(name, list(self.files))}; the kernel has code of {known}"
+                f"there is no code from {name}{suggest_word(name, list(self.files))}; the kernel has code of "
+                f"{known}"
             )
         return matches[0]
 

@@ -130,7 +130,7 @@ class DebugSession:
     def add_watch(self, text: str) -> Watch:
         added = Watch(self._number(), text, self.reader().place(text))
         if len(self.watches) >= WATCHES:
-            raise UsageError(f"watch: there are {WATCHES} watches already", next="delete one")
+            raise UsageError(f"watch: the maximum of {WATCHES} watches is reached", next="delete one")
         self.watches[added.number] = added
         return added
 
@@ -138,7 +138,7 @@ class DebugSession:
         """Delete a breakpoint or a watch."""
         if self.breakpoints.pop(number, None) is None and self.watches.pop(number, None) is None:
             numbers = ", ".join(map(str, (*self.breakpoints, *self.watches))) or "none"
-            raise UsageError(f"delete {number}: there is none of that number; there are {numbers}")
+            raise UsageError(f"delete {number}: no such breakpoint or watch; existing numbers: {numbers}")
 
     def _number(self) -> int:
         self._numbers += 1
@@ -165,7 +165,7 @@ class DebugSession:
         self._start()
         stop = self._wait()
         if stop.wave is None:
-            raise UsageError(f"step {step}: the launch ends after {stop.step} instructions; it is at its end now")
+            raise UsageError(f"step {step}: the launch ended after {stop.step} instructions")
         if not self._pause:
             self.stop = DebugStop(reason, stop.step, stop.wave, None, findings)
         return self.stop
@@ -179,7 +179,7 @@ class DebugSession:
         if len(own) < count:
             limited = f", in the last {HISTORY_STEPS} steps" if steps > len(history) else ""
             raise UsageError(
-                f"back {count}: the wave has executed {len(own)} instructions so far{limited}",
+                f"back {count}: the wave has executed only {len(own)} instructions so far{limited}",
                 next="restart, or goto STEP",
             )
         return self.go_to(steps - len(history) + int(own[-count]), "back")
@@ -231,7 +231,7 @@ class DebugSession:
             raise UsageError("the launch has ended", next="back or restart")
         waves = list(self.stop.wave.waves())
         if not 0 <= number < len(waves):
-            raise UsageError(f"wave {number}: the workgroup has waves 0 to {len(waves) - 1}")
+            raise UsageError(f"wave {number}: the workgroup only has waves 0 to {len(waves) - 1}")
         self.wave = waves[number]
         return self.wave
 

@@ -56,12 +56,12 @@ def emit(m: ModelBuilder) -> None:
             source = own_kv - (2 if sliding else 1)
             if source not in caches:
                 raise InputError(
-                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, which has none"
+                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, which has no KV"
                 )
             if specs[source].window != spec.window:
                 raise InputError(
-                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, which has another window: "
-                    f"{specs[source].window}, not {spec.window}"
+                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, which has a different "
+                    f"window: {specs[source].window}, not {spec.window}"
                 )
             y = attention(m, h, layer, spec, kind, caches[source])
         else:

@@ -84,7 +84,7 @@ def read_delta_net(m: ModelBuilder) -> DeltaNet:
         sizes = (inner, delta.v_heads, delta.head_dim, delta.k_heads)
         raise InputError(
             f"{m.hyper.source}: ssm inner_size, time_step_rank, state_size, group_count are {sizes}; "
-            "expected inner = rank x state, and a rank that is a multiple of the groups"
+            "expected inner = rank x state and rank to be a multiple of the groups"
         )
     return delta
 

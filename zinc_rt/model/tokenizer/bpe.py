@@ -104,7 +104,7 @@ def _read_merges(metadata: Metadata, vocabulary: Vocabulary, *, required: bool) 
     merges = fields.strings(metadata, _MERGES_KEY)
     if merges is None:
         if required:
-            raise malformed(f"{_MERGES_KEY}: expected the merge list of a BPE vocabulary, saw none")
+            raise malformed(f"{_MERGES_KEY}: the merge list of the BPE vocabulary is missing")
         return []
     pairs: dict[tuple[str, str], None] = {}  # the first of equal merges determines the rank
     for rank, merge in enumerate(merges):

@@ -64,7 +64,7 @@ def strings(metadata: Metadata, key: str) -> list[str] | None:
     try:
         "".join(values).encode()
     except UnicodeEncodeError:
-        raise malformed(f"{key}: holds a string that is not valid UTF-8") from None
+        raise malformed(f"{key}: contains a string that is not valid UTF-8") from None
     return values
 
 
@@ -80,5 +80,5 @@ def numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
     except (ValueError, TypeError, OverflowError):
         raise _wrong(key, "an array of numbers", value) from None
     if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
-        raise malformed(f"{key}: expected an array of numbers, saw {array.dtype} of shape {array.shape}")
+        raise malformed(f"{key}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
     return array

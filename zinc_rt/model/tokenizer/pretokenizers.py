@@ -296,7 +296,6 @@ def pre_named(name: str) -> Pre:
     if name in _BY_NAME:
         return _BY_NAME[name]
     raise UnsupportedError(
-        f"tokenizer.ggml.pre is {name!r}: no pre-tokenizer of that name is built in; "
-        f"known: {', '.join(sorted(_BY_NAME))}",
+        f"tokenizer.ggml.pre is {name!r}: unknown pre-tokenizer; expected one of: {', '.join(sorted(_BY_NAME))}",
         next="use a file whose tokenizer.ggml.pre is one of these names",
     )

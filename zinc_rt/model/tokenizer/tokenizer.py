@@ -153,7 +153,7 @@ class Tokenizer:
         """
         model = fields.text(metadata, PREFIX + "model")
         if model is None:
-            raise malformed(f"{PREFIX}model: expected the tokenizer's kind, saw none")
+            raise malformed(f"{PREFIX}model: the tokenizer's kind is missing")
         if model not in _DEFAULT_ROLES:
             raise UnsupportedError(
                 f"{PREFIX}model is {model!r}: this build supports {', '.join(sorted(_DEFAULT_ROLES))}",

@@ -17,7 +17,7 @@ class CharsMap:
     def __init__(self, blob: bytes) -> None:
         trie_bytes = int.from_bytes(blob[:4], "little")
         if len(blob) < 4 or trie_bytes + 4 >= len(blob) or trie_bytes < 4:
-            raise malformed(f"{CHARSMAP_KEY}: a trie of {trie_bytes} bytes does not fit in {len(blob)}")
+            raise malformed(f"{CHARSMAP_KEY}: a trie of {trie_bytes} bytes does not fit in {len(blob)} bytes")
         count = trie_bytes // 4
         self._units = list(memoryview(blob[4 : 4 + 4 * count]).cast("I"))
         self._texts = blob[4 + trie_bytes :]
@@ -66,7 +66,7 @@ class Unigram:
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         if "unk" not in vocabulary.roles:
-            raise malformed(f"{PREFIX}unknown_token_id: a unigram vocabulary needs one, but it is missing")
+            raise malformed(f"{PREFIX}unknown_token_id: missing, but required by a unigram vocabulary")
         self._unknown = vocabulary.roles["unk"]
         self._space_prefix = fields.flag(metadata, PREFIX + "add_space_prefix", False)
         self._merge_spaces = fields.flag(metadata, PREFIX + "remove_extra_whitespaces", False)

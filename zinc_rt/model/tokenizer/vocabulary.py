@@ -92,12 +92,12 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
     """
     texts = fields.strings(metadata, PREFIX + "tokens")
     if not texts:
-        raise malformed(f"{PREFIX}tokens: expected the vocabulary's token texts, saw none")
+        raise malformed(f"{PREFIX}tokens: the texts of the vocabulary's tokens are missing")
     texts = [text or f"[EMPTY_{id}]" for id, text in enumerate(texts)]
     ids = {text: id for id, text in enumerate(texts)}
     if len(ids) != len(texts):
         twice, later = next((text, id) for id, text in reversed(list(enumerate(texts))) if ids[text] != id)
-        raise malformed(f"{PREFIX}tokens: {twice!r} is listed twice, as {later} and {ids[twice]}")
+        raise malformed(f"{PREFIX}tokens: {twice!r} occurs twice, as {later} and {ids[twice]}")
     vocabulary = Vocabulary(
         texts=texts,
         ids=ids,
@@ -114,7 +114,7 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
 
 def _check_length(key: str, array: np.ndarray, count: int) -> np.ndarray:
     if len(array) < count:
-        raise malformed(f"{key}: expected one entry per token ({count}), saw {len(array)}")
+        raise malformed(f"{key}: expected one entry per token ({count}), got {len(array)}")
     return array[:count]
 
 

@@ -210,7 +210,7 @@ class Simulation:
             checked.add(kind)
             if arrival.tenant not in self.index:
                 raise UsageError(
-                    f"{_arrival_name(arrival)}: no tenant {arrival.tenant!r}", next="add it to the tenants"
+                    f"{_arrival_name(arrival)}: unknown tenant {arrival.tenant!r}", next="add it to the tenants"
                 )
             if reason := self.scheduler.refuse(self._request(number, tokens=np.zeros(arrival.prompt, np.int32))):
                 raise UsageError(

@@ -55,7 +55,7 @@ def read_workload(path: str | Path) -> list[Arrival]:
     ]
     if not arrivals:
         raise InputError(
-            f"{path}: the file has no requests", next="zinc-rt sched-test --export chat prints an example"
+            f"{path}: contains no requests", next="zinc-rt sched-test --export chat prints an example"
         )
     return arrivals
 
@@ -96,7 +96,7 @@ def _arrival(where: str, line: str, number: int) -> Arrival:
     def field(name: str, read: Callable[[Any], _Value | None], wanted: str) -> _Value:
         value = read(row[name])
         if value is None:
-            raise InputError(f"{where}: {name} {json.dumps(row[name])}", next=f"expected {wanted}")
+            raise InputError(f"{where}: invalid {name}: {json.dumps(row[name])}", next=f"expected {wanted}")
         return value
 
     tokens = f"a whole number of tokens, 1 to {MOST_TOKENS:,}"
@@ -119,24 +119,26 @@ def _row(where: str, line: str) -> dict[str, Any]:
         raise InputError(f"{where}: not JSON: {error}", next="one JSON object per line") from error
     if isinstance(row, list):
         if not len(FIELDS) - len(OPTIONAL) <= len(row) <= len(FIELDS):
-            raise InputError(f"{where}: {len(row)} values", next=f"expected {', '.join(FIELDS)}")
+            raise InputError(f"{where}: wrong number of values: {len(row)}", next=f"expected {', '.join(FIELDS)}")
         row = dict(zip(FIELDS, row, strict=False))
     if not isinstance(row, dict):
-        raise InputError(f"{where}: {type(row).__name__}", next="expected an object of" + ", ".join(FIELDS))
+        raise InputError(
+            f"{where}: unexpected JSON {type(row).__name__}", next="expected an object of" + ", ".join(FIELDS)
+        )
     result: dict[str, Any] = {}
     for spelling, value in row.items():
         name = _SPELLED.get(spelling)
         if name is None:
             near = get_close_matches(spelling, _SPELLED, n=1)
             raise InputError(
-                f"{where}: no field {spelling!r}", next=f"did you mean {near[0]}?" if near else _field_list()
+                f"{where}: unknown field {spelling!r}", next=f"did you mean {near[0]}?" if near else _field_list()
             )
         if name in result:
-            raise InputError(f"{where}: {name} is given twice, as {spelling!r} too", next="leave one out")
+            raise InputError(f"{where}: {name} is given twice, once as {spelling!r}", next="leave one out")
         result[name] = value
     missing = [name for name in FIELDS if name not in result and name not in OPTIONAL]
     if missing:
-        raise InputError(f"{where}: no {' and no '.join(missing)}", next=_field_list())
+        raise InputError(f"{where}: missing {' and '.join(missing)}", next=_field_list())
     return result
 
 

@@ -152,11 +152,11 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     """Raise an error for other files and for other versions."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION or "meta" not in _tables(connection):
-        raise InputError(f"{path}: not a usage database", next="use a file that a ledger wrote")
+        raise InputError(f"{path}: is not a usage database", next="use a file that a ledger wrote")
     version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone() or (0, "nobody")
     if version != VERSION:
         raise UnsupportedError(
-            f"{path}: usage of version {version}; this build reads and writes {VERSION}",
+            f"{path}: usage database has version {version}; this build reads and writes {VERSION}",
             next=f"ZINC_RT {made_by} wrote it and reads it; a new file can be begun beside it",
         )
 

@@ -119,7 +119,7 @@ class UsageLedger:
         self.tenants = tuple(tenants)
         self.accounts = (*tenants, *(f"{RESERVED}group {name}" for name in groups), CACHE, FREE)
         if len(set(self.accounts)) != len(self.accounts):
-            raise UsageError("two tenants have the same name", next="use unique names: the ledger counts by name")
+            raise UsageError("duplicate tenant name", next="use unique names: the ledger counts by name")
         self._held = 0
         self._counts = np.zeros((BLOCK, len(StepKind), len(tenants)), np.int64)
         self._paid = np.zeros((BLOCK, len(self._pages), len(self.accounts)), np.int64)

@@ -177,6 +177,6 @@ def _check(durability: str, on_failure: str, max_lag_s: float, usage_days: int) 
         ("on_failure", on_failure, ("continue", "refuse")),
     ):
         if value not in known:
-            raise UsageError(f"ledger: {name} is {known[0]!r} or {known[1]!r}, not {value!r}")
+            raise UsageError(f"ledger: {name} is {value!r}, expected {known[0]!r} or {known[1]!r}")
     if not max_lag_s > 0 or usage_days < 1:
         raise UsageError(f"ledger: max_lag_s {max_lag_s} and usage_days {usage_days} must both be above 0")

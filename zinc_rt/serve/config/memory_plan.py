@@ -151,7 +151,7 @@ def check_fits(models: Iterable[ModelMemory], memory: MemoryBudget) -> None:
     total_bytes = sum(model.total_bytes for model in models)
     if memory.total_bytes and total_bytes > memory.total_bytes:
         raise InputError(
-            f"the models need {total_bytes:,} bytes, {memory.where} has {memory.total_bytes:,}",
+            f"the models need {total_bytes:,} bytes, but {memory.where} has {memory.total_bytes:,}",
             next="reduce slots, ctx or kv.pages, or set loaded: false for some models",
         )
 

@@ -56,11 +56,11 @@ def utc_time(value: Any) -> datetime | None:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError("expected a date or a time, as 2027-01-31 or 2027-01-31T12:00Z") from None
+            raise ValueError("expected a date or a time like 2027-01-31 or 2027-01-31T12:00Z") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     if value is None:
         return None
     if not isinstance(value, datetime):
-        raise ValueError("expected a date or a time, as 2027-01-31 or 2027-01-31T12:00Z")
+        raise ValueError("expected a date or a time like 2027-01-31 or 2027-01-31T12:00Z")
     return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)

@@ -41,7 +41,7 @@ def call_id() -> str:
 
 def no_calls(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Reject calls; for formats without tool calls."""
-    raise MalformedCall("this model's format has no tool calls")
+    raise MalformedCall("this model's format does not support tool calls")
 
 
 @dataclass(frozen=True, slots=True)

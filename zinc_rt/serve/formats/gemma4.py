@@ -46,7 +46,7 @@ class _Reader:
         arguments = self._object(0)
         self._match(_SPACE)
         if self._at < len(self._text):
-            raise MalformedCall(f"text after the call of {head[1]}")
+            raise MalformedCall(f"unexpected text after the call of {head[1]}")
         return ToolCall(head[1], write_json(arguments))
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -100,7 +100,7 @@ class _Reader:
             return self._object(depth)
         word = self._bare_string()
         if _WORD.fullmatch(word) is None:
-            raise MalformedCall(f"{word[:40]!r} is not a value: strings are enclosed in {QUOTE}")
+            raise MalformedCall(f"{word[:40]!r} is not a valid value: strings must be enclosed in {QUOTE}")
         return read_json(word)
 
     def _string(self) -> str:

@@ -56,7 +56,7 @@ def write_json(value: Any) -> str:
 def call_of(value: Any) -> ToolCall:
     """Return the call of a JSON object with its arguments under "arguments" or "parameters"."""
     if not isinstance(value, dict):
-        raise MalformedCall(f"a call is an object, not {type(value).__name__}")
+        raise MalformedCall(f"expected a call to be an object, got {type(value).__name__}")
     name = value.get("name")
     if not isinstance(name, str) or not name.isprintable() or not name:
         raise MalformedCall('a call needs a "name"')
@@ -64,7 +64,7 @@ def call_of(value: Any) -> ToolCall:
     if isinstance(arguments, str):  # some write the object as a text
         arguments = read_json(arguments)
     if not isinstance(arguments, dict):
-        raise MalformedCall(f'the call of {name} has no object of "arguments"')
+        raise MalformedCall(f'the call of {name} has no object "arguments"')
     return ToolCall(name, write_json(arguments))
 
 

@@ -18,7 +18,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Parse one or more calls separated by ";". An object that names no tool is a JSON answer, not a call."""
     calls = [call_of(value) for value in read_values(text_of(parts), separator=";")]
     if not calls:
-        raise MalformedCall("the answer contains no call")
+        raise MalformedCall("the answer contains no tool call")
     for call in calls:
         if call.name not in tools:
             raise MalformedCall(f"unknown tool {call.name[:80]!r}")

@@ -32,7 +32,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
         name = text_of(parts[: parts.index(Mark(CALL_ID))] if CALL_ID in marks else parts[:index]).strip()
         arguments = read_json(text_of(parts[index + 1 :]))
         if not name or not isinstance(arguments, dict):
-            raise MalformedCall(f"a call consists of NAME{ARGS} and an object")
+            raise MalformedCall(f"expected a call of the form NAME{ARGS} and an object")
         return [ToolCall(name, write_json(arguments))]
     values = read_json(text_of(parts))
     if not isinstance(values, list) or not values:

@@ -25,7 +25,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Parse a single call. The tool's schema defines the type of each parameter."""
     match = _FUNCTION.fullmatch(text_of(parts))
     if match is None:
-        raise MalformedCall("expected <function=NAME> with its parameters")
+        raise MalformedCall("expected <function=NAME> followed by its parameters")
     name, inside = match[1].strip(), match[2]
     properties = (tools.get(name) or {}).get("properties")
     types = properties if isinstance(properties, Mapping) else {}

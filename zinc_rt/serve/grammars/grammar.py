@@ -37,9 +37,9 @@ def source_of(spec: GrammarSpec) -> str:
     max_gbnf_bytes = MAX_GBNF_BYTES if spec.kind == "gbnf" else MAX_GRAMMAR_BYTES
     size = len(spec.text.encode(errors="replace"))
     if size > max_gbnf_bytes:
-        raise spec.to_error(f"{size} bytes, more than {max_gbnf_bytes}")
+        raise spec.to_error(f"the grammar has {size} bytes, more than {max_gbnf_bytes}")
     if spec.kind == "gbnf" and (rules := spec.text.count("::=")) > MAX_GBNF_RULES:
-        raise spec.to_error(f"{rules} rules, more than {MAX_GBNF_RULES}")
+        raise spec.to_error(f"the grammar has {rules} rules, more than {MAX_GBNF_RULES}")
     matcher = llguidance.LLMatcher
     try:
         match spec.kind:
@@ -244,7 +244,7 @@ class GrammarCompiler:
             return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
         except TimeoutError:
             compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
-            raise spec.to_error(f"compilation takes longer than {COMPILE_SECONDS:g} s") from None
+            raise spec.to_error(f"compilation took longer than {COMPILE_SECONDS:g} s") from None
 
     def vocabulary(self) -> GrammarVocabulary:
         """Return the model's vocabulary, built on first use."""

@@ -34,7 +34,7 @@ def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
         return Caller(tenancy.config.tenants[0].id, "", EVERYTHING if local else EVERYTHING - {"admin"})
     scheme, _, key = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key:
-        raise _unknown("no key: send it as `Authorization: Bearer zrt_...`")
+        raise _unknown("missing API key: send it as `Authorization: Bearer zrt_...`")
     caller = tenancy.keys.caller(key.strip())
     if caller is None:
         raise _unknown("unknown key")

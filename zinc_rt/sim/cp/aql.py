@@ -138,7 +138,7 @@ class AqlChannel(ComputeChannel):
         self.device.consulted.mark(f"aql {name}")
         if run is None:
             self.messages.queue_exception(self.queue, _unknown(kind))
-            raise Illegal(f"{name}: the compute engine executes dispatches, barriers and vendor packets only")
+            raise Illegal(f"{name}: the compute engine only executes dispatches, barriers and vendor packets")
         self._acquire(header >> aql.ACQUIRE_SHIFT & aql.SCOPE_MASK)
         try:
             run(self, header, packet)

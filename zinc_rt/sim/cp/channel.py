@@ -210,7 +210,7 @@ class Channel:
         if frame.available() < needed:
             if frame is self.ring:
                 return False
-            raise Illegal(f"a packet of {needed} dwords, but the IB ends after {frame.available()}")
+            raise Illegal(f"the packet has {needed} dwords, but the IB ends after {frame.available()}")
         self._load(frame, max(needed, WINDOW_DW))
         return True
 

@@ -118,7 +118,7 @@ class ComputeChannel(Channel):
         if packet.odd:
             self._check_unusual(form, packet, words[index : index + form.dwords])
         if form.run is None:
-            raise Illegal(f"{form.row.name} is not simulated: its effect on this device is unknown")
+            raise Illegal(f"{form.row.name} is not simulated, because its effect on this device is unknown")
         form.run(self, packet)
         return True
 

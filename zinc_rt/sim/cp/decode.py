@@ -49,14 +49,14 @@ class PacketForms:
 
     def _found(self, header: int) -> PacketForm:
         if header >> 30 != 3:
-            raise Illegal(f"type: {_type_text(header)}")
+            raise Illegal(f"type: unexpected {_type_text(header)}")
         opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
         length = 1 if header >> 8 == ONE_DWORD_NOP else count + 2
         rows = _BY_OPCODE.get(opcode)
         if rows is None:
             if opcode in OTHER_ENGINES:
                 raise Illegal(f"other-engine: {OTHER_ENGINES[opcode]} is not a compute packet")
-            raise Illegal(f"opcode: opcode {opcode:#04x} is not defined")
+            raise Illegal(f"opcode: {opcode:#04x} is not defined")
         for row in rows:
             if row.takes(length):
                 if self.generation not in row.on:
@@ -65,7 +65,7 @@ class PacketForms:
                 result = view(row, length, self.generation)
                 return PacketForm(row, length, result, self._run.get(opcode), f"packet {row.name}")
         sizes = ", ".join(f"{row.name} has {row.sizes_text()}" for row in rows)
-        raise Illegal(f"count: count {count} makes {length} dwords: {sizes}")
+        raise Illegal(f"count: {count} gives a length of {length} dwords: {sizes}")
 
 
 def _type_text(header: int) -> str:

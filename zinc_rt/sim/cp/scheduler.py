@@ -21,7 +21,7 @@ class QueueScheduler:
 
     def __init__(self, slots: int) -> None:
         if slots < 1:
-            raise ValueError(f"{slots} hardware queues: at least one is needed")
+            raise ValueError(f"{slots} hardware queues: expected at least one")
         self.slots = slots
         self._mapped: dict[Channel, int] = {}  # channel -> turns it had since it got its slot
         self._waiting: dict[Channel, int] = {}  # channel -> rounds it has waited

@@ -97,5 +97,5 @@ def table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
     """Return the handlers by ioctl number."""
     numbers = {row.ioctl.number: row for row in rows}
     if len(numbers) != len(rows):
-        raise ValueError("two handlers for one ioctl")
+        raise ValueError("duplicate handler for one ioctl")
     return numbers

@@ -278,7 +278,7 @@ class GpuVm:
     def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         pieces = self._walk(va, size_bytes, access)
         if len(pieces) != 1:
-            raise ValueError(f"0x{va:x}: {size_bytes} bytes span {len(pieces)} allocations")
+            raise ValueError(f"0x{va:x}: a range of {size_bytes} bytes spans {len(pieces)} allocations")
         span, offset, size = pieces[0]
         if access is AccessKind.WRITE:
             span.bo.gpu_writes(offset, size)

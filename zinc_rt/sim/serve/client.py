@@ -153,7 +153,7 @@ class SimClient:
                 return
             except OSError as error:
                 if attempt == START_ATTEMPTS - 1:
-                    raise DeviceLost(f"the simulated device at {self.path} ended before it answered") from error
+                    raise DeviceLost(f"the simulated device at {self.path} exited before it answered") from error
                 self._lost = False
                 time.sleep(0.05)
 
@@ -190,7 +190,7 @@ class SimClient:
         if differ:
             listed = ", ".join(f"{key} {has.get(key)}, expected {self._expected[key]}" for key in differ)
             raise UsageError(
-                f"the simulated device at {self.path} has other options: {listed}",
+                f"the simulated device at {self.path} was started with different options: {listed}",
                 next="end its other clients, or use another socket",
             )
 

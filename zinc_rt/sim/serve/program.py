@@ -36,7 +36,7 @@ def library() -> Path:
         return built
     words = compiler()
     if words is None:
-        raise NothingRan("no C compiler: cc, gcc, clang or zig", next="pip install 'zinc-rt[asm]'")
+        raise NothingRan("no C compiler found (cc, gcc, clang or zig)", next="pip install 'zinc-rt[asm]'")
     built.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=built.parent) as folder:
         result = Path(folder) / "preload.so"
@@ -44,7 +44,7 @@ def library() -> Path:
         line = [*words, *FLAGS, *files, "-o", str(result), "-ldl"]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise InputError(f"{' '.join(words)} does not compile {SOURCES.name}: {done.stderr.strip()[:500]}")
+            raise InputError(f"{' '.join(words)} failed to compile {SOURCES.name}: {done.stderr.strip()[:500]}")
         result.replace(built)
     return built
 

@@ -25,7 +25,7 @@ def runtime_dir() -> Path:
     path.mkdir(mode=0o700, exist_ok=True)
     about = path.lstat()
     if about.st_uid != os.getuid() or about.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
-        raise DeviceLost(f"{path} is not this user's alone (mode 0700)", next=f"remove {path}")
+        raise DeviceLost(f"{path} must belong to this user and have mode 0700", next=f"remove {path}")
     return path
 
 

@@ -51,15 +51,15 @@ def receive(connection: socket.socket) -> WireMessage:
     head = _exactly(connection, _HEAD.size, fds)
     header_bytes, body_bytes, fd_count = _HEAD.unpack(head)
     if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES or fd_count > MAX_FDS:
-        raise ConnectionClosed("a message beyond every limit")
+        raise ConnectionClosed("received a message that exceeds the size limits")
     header = _exactly(connection, header_bytes, fds)
     body = _exactly(connection, body_bytes, fds)
     try:
         fields = json.loads(header)
     except ValueError as error:
-        raise ConnectionClosed("a header that is no JSON") from error
+        raise ConnectionClosed("received a header that is not JSON") from error
     if not isinstance(fields, dict) or len(fds) != fd_count:
-        raise ConnectionClosed("a header that is no object, or fds are missing")
+        raise ConnectionClosed("received a header that is not a JSON object, or too few file descriptors")
     return WireMessage(fields, body, fds)
 
 

@@ -66,7 +66,7 @@ class Checks:
 
     def __post_init__(self) -> None:
         if self.level not in ("off", "fast", "full"):
-            raise ValueError(f"level {self.level!r}: expected off, fast or full")
+            raise ValueError(f"unknown level {self.level!r}: expected off, fast or full")
 
     @property
     def fast(self) -> bool:

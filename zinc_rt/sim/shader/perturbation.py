@@ -16,7 +16,7 @@ def every_result(by: int, *functions: str) -> int:
     Raises ValueError for another step or function.
     """
     if by not in (1, -1) or set(functions) - set(FUNCTIONS):
-        raise ValueError(f"expected +1 or -1 and functions of {FUNCTIONS}, not {by} and {functions}")
+        raise ValueError(f"expected +1 or -1 and functions among {FUNCTIONS}, not {by} and {functions}")
     kept = sum(
         1 << FIRST_KEPT_BIT + index for index, name in enumerate(FUNCTIONS) if functions and name not in functions
     )

@@ -22,7 +22,7 @@ def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     would change nothing.
     """
     if a.shape[-1] != b.shape[-1]:
-        raise ValueError(f"a dot product of {a.shape[-1]} with {b.shape[-1]} elements")
+        raise ValueError(f"cannot compute a dot product of {a.shape[-1]} and {b.shape[-1]} elements")
     shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
     total = np.zeros((*shape, ACCUMULATORS), np.float32)
     product = np.empty((*shape, ACCUMULATORS), np.float32)

@@ -61,7 +61,7 @@ def operation(number: int) -> tuple[Operation, int]:
     base = number & ~(ATOMIC_NO_RETURN | ATOMIC_QWORD)
     plain = number == base
     if base not in OPERATIONS or (base in NARROW_ONLY and not plain):
-        raise Illegal(f"atomic {number} is no GL2 operation")
+        raise Illegal(f"atomic {number} is not a GL2 operation")
     return OPERATIONS[base], 64 if number & ATOMIC_QWORD else 32
 
 

@@ -22,9 +22,9 @@ def kernel_only(channel: ComputeChannel, packet: View) -> None:
 
 def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if not packet.valid:
-        raise Illegal("bit 23 (valid) is clear: the compute engine rejects such an indirect buffer")
+        raise Illegal("bit 23 (valid) is clear, so the compute engine rejects the indirect buffer")
     if packet.priv:
-        raise Illegal("bit 31 (priv) is set: only the kernel's queues may set it")
+        raise Illegal("bit 31 (priv) is set, but only the kernel's queues may set it")
     inherits = packet.inherit_vmid and not channel.device.kmd.injected("vmid-not-inherited")
     if channel.is_user and not inherits:
         channel.finding(
@@ -49,7 +49,7 @@ def indirect(channel: ComputeChannel, packet: View) -> None:
 
 def cond_indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if packet.mode not in (1, 2):
-        raise Illegal(f"mode {packet.mode} is neither if-then (1) nor if-then-else (2)")
+        raise Illegal(f"mode is {packet.mode}, expected neither if-then (1) nor if-then-else (2)")
     value = channel.read(channel.aligned(packet.compare_address, 8), 8)
     if function(packet.function)(value & packet.mask, packet.reference):
         _call(channel, packet.address_1, packet.size_1_dw, chain=False)
@@ -72,7 +72,7 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
     frame = IndirectFrame(channel.space, va, size_dw, f"{caller.place(position)}")
     if chain:
         if caller is channel.ring:
-            raise Illegal("bit 20 (chain) in the ring: there is no buffer to continue from")
+            raise Illegal("bit 20 (chain) is set in the ring, where there is no buffer to continue from")
         if isinstance(caller, IndirectFrame):
             frame.caller = caller.caller
         channel.frames[-1] = frame
@@ -81,7 +81,9 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
             channel.frames.pop()  # a call at a buffer's very end needs no way back
         depth = len(channel.frames)
         if depth >= MAX_DEPTH:
-            raise Illegal(f"indirect buffers nested {depth} deep: only the ring and two levels are known to work")
+            raise Illegal(
+                f"indirect buffers are nested {depth} deep: at most two levels below the ring are known to work"
+            )
         if depth > 1:
             channel.unverified("ib-nesting", "an indirect buffer within an indirect buffer is unverified")
         channel.frames.append(frame)

@@ -44,7 +44,7 @@ def copy_data(channel: ComputeChannel, packet: View) -> None:
     elif packet.dst_sel == 4:
         channel.unverified("not-simulated", "performance counters are not simulated")
     else:
-        raise Illegal(f"dst_sel {packet.dst_sel} is no destination of this chip")
+        raise Illegal(f"dst_sel {packet.dst_sel} is not a destination on this chip")
 
 
 def _source(channel: ComputeChannel, packet: View, size: int) -> int:
@@ -66,7 +66,7 @@ def _source(channel: ComputeChannel, packet: View, size: int) -> int:
     if select == 4:
         channel.unverified("not-simulated", "performance counters read as 0 here")
         return 0
-    raise Illegal(f"src_sel {select} is no source of this chip")
+    raise Illegal(f"src_sel {select} is not a source on this chip")
 
 
 def cond_write(channel: ComputeChannel, packet: View) -> None:

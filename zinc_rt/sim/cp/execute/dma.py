@@ -32,7 +32,7 @@ def _transfer(channel: ComputeChannel, packet: View) -> None:
     if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
         raise Illegal(f"dst_sel {packet.dst_sel} is none of address (0), nowhere (2), address through L2 (3)")
     if packet.src_space or packet.dst_space:
-        raise Illegal("register space is not available to a user's queue")
+        raise Illegal("register space is not accessible from a user queue")
     if packet.src_fixed or packet.dst_fixed:
         raise Illegal("fixed addresses (src_fixed, dst_fixed) are not simulated")
     size = packet.byte_count
@@ -62,7 +62,7 @@ def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
     """Execute the fill. The pattern is assumed in the dword that contains the source's upper half in
     DMA_DATA; this is unverified, so it is a finding."""
     if packet.src_sel != DATA or packet.dst_sel != ADDRESS_L2:
-        raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are known")
+        raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are supported")
     channel.unverified(
         "packet-unverified", "the position of the data in DMA_DATA_FILL_MULTI is unverified: it fills with 0"
     )

@@ -50,7 +50,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
     if not channel.queue.eop_va:
         raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
     if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:
-        raise Illegal(f"data_sel {packet.data_sel} does not exist here, expected 0 to 4")
+        raise Illegal(f"data_sel {packet.data_sel} does not exist on this device, expected 0 to 4")
     if packet.int_sel > 6:
         raise Illegal(f"int_sel {packet.int_sel} does not exist, expected 0 to 6")
     if packet.event_index not in (END_OF_PIPE, SHADER_DONE):
@@ -168,7 +168,9 @@ def event_write(channel: ComputeChannel, packet: View) -> None:
         return
     if packet.event_type != CS_PARTIAL_FLUSH:
         if packet.event_index == PARTIAL_FLUSH:
-            raise Illegal(f"event index 4 (CS partial flush) with event type {packet.event_type:#x}")
+            raise Illegal(
+                f"event index 4 (CS partial flush) cannot be used with event type {packet.event_type:#x}"
+            )
         return  # tracing, counters: no visible effect
     if packet.event_index != PARTIAL_FLUSH:
         channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, not 4")
@@ -191,7 +193,9 @@ def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
         channel.space.flush_hdp()
         return
     if packet.operation == 2:
-        raise Illegal("operation 2 does not exist: wait (0), write-wait-write (1) and preemptible wait (3) do")
+        raise Illegal(
+            "operation 2 does not exist, expected wait (0), write-wait-write (1) or preemptible wait (3)"
+        )
     if packet.mem_space == 0:
         address = packet.address & REGISTER_MASK
         channel.registers.read(address)
@@ -209,7 +213,7 @@ def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
 def wait_reg_mem64(channel: ComputeChannel, packet: View) -> None:
     function(packet.function)
     if packet.mem_space != 1 or packet.operation not in (0, 3):
-        raise Illegal("64-bit waits are known for memory, waiting (0) or preemptible (3)")
+        raise Illegal("64-bit waits are only supported on memory, as wait (0) or preemptible wait (3)")
     _wait_for_memory(channel, packet, 8)
 
 

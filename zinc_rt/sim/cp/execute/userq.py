@@ -17,7 +17,7 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     may still be running.
     """
     if not channel.is_user:
-        raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence: user queues have one")
+        raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence, which only user queues have")
     if channel.pending.has_unfinished():
         channel.unverified(
             "fence-order",
@@ -46,7 +46,7 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
 def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
     """Wait until every fence has reached its value."""
     if not channel.is_user:
-        raise Illegal("FENCE_WAIT_MULTI is a packet of user queues")
+        raise Illegal("FENCE_WAIT_MULTI is only allowed on user queues")
     channel.unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI is unverified")
     left = [(channel.aligned(va, 8), value) for va, value in packet.fences]
 

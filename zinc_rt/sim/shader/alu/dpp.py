@@ -85,7 +85,7 @@ def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterato
 def _permute_source(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Operand, ir.Value | None]:
     """Return source 0 as a virtual register, and the lanes that may be written (None for all lanes)."""
     if source.kind is not Kind.VGPR:
-        raise NotSimulated(f"has {source.text} as a DPP source")
+        raise NotSimulated(f"does not support {source.text} as a DPP source")
     is_16 = instruction.encoding.endswith("16")
     control = next(
         (m for m in instruction.modifiers if m.name in _PATTERNS or m.name in ("quad_perm", "dpp8")), None

@@ -43,7 +43,7 @@ def _lane_mask(e: Emitter, lane: Value) -> Value:
 def _lane(e: Emitter, operand: Operand) -> Value:
     """Return a lane select operand with its upper bits ignored."""
     if operand.kind is Kind.VGPR:
-        raise NotSimulated(f"has {operand.text} as its lane select")
+        raise NotSimulated(f"does not support {operand.text} as the lane select")
     return e.b.and_(e.scalar(operand), e.wave - 1)
 
 
@@ -69,7 +69,7 @@ def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
     """Emit v_readlane. It ignores EXEC: compilers keep scalars in lanes of a vector register."""
     destination, origin, select = instruction.operands
     if origin.kind is not Kind.VGPR:
-        raise NotSimulated(f"reads a lane of {origin.text}")
+        raise NotSimulated(f"cannot read a lane of {origin.text}")
     lane = _lane(e, select)
     lane_mask = _lane_mask(e, lane)
     e.set_scalar(destination, e.b.extract_element(e.regs.read_vgpr(origin.index, lanes=lane_mask), lane))
@@ -194,7 +194,7 @@ def _emit_movrel(*, source: bool, destination: bool, split: bool = False) -> Emi
         if instruction.encoding.endswith(("_DPP16", "_DPP8")):
             raise NotSimulated("moves by M0 under DPP")
         if e.regs.dynamic:
-            raise NotSimulated("moves by M0 in a wave with dynamic VGPRs")
+            raise NotSimulated("uses a relative move by M0 in a wave with dynamic VGPRs")
         to, origin = instruction.operands
         from_offset, to_offset = _offsets(e, split)
         value = _indexed_read(e, origin.index, from_offset) if source else e.vector(origin)

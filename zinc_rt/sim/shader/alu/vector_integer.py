@@ -232,7 +232,7 @@ def _emit_mqsad_u32_u8(e: Emitter, instruction: Instruction) -> None:
     """Emit the window's four SADs, each in its own register."""
     destination, *operands = instruction.operands
     if operands[2].kind is not Kind.VGPR:
-        raise NotSimulated(f"adds to {operands[2].text}")
+        raise NotSimulated(f"does not support {operands[2].text} as the addend")
     a, b = source(e, instruction, operands[0], 0, "l"), source(e, instruction, operands[1], 1, "i")
     saturates = instruction.modifier("clamp") is not None
     sad = _sad(8, masked=True, saturates=saturates)

@@ -20,7 +20,7 @@ def _allocate(e: Emitter, i: Instruction) -> None:
     injects failures.
     """
     if not e.regs.dynamic:
-        raise NotSimulated("dynamic VGPRs, which RSRC2 bit 6 enables")
+        raise NotSimulated("RSRC2 bit 6 enables dynamic VGPRs, which are not supported in wave64")
     b, frame = e.b, e.frame
     scalar = e.scalar(i.operands[0])
     maximum = VGPR_BLOCK * VGPR_BLOCKS

@@ -73,7 +73,7 @@ class Emitter:
     def mode(self) -> FloatMode:
         """Return the rounding and denormal mode of the current instruction."""
         if self._mode is None:
-            raise NotSimulated("runs with a float mode that depends on the path to it")
+            raise NotSimulated("is reached on paths with different float modes")
         return self._mode
 
     @contextmanager
@@ -110,7 +110,7 @@ class Emitter:
             return self.b.resize(self._special(operand), bits)
         first = operand.index + (TTMP0 if kind is Kind.TTMP else 0)
         if kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
-            raise NotSimulated(f"has {operand.text} where a scalar operand is required")
+            raise NotSimulated(f"requires a scalar operand, not {operand.text}")
         if operand.index == NULL and kind is Kind.SPECIAL:
             return constant(0, of)
         parts = [self.regs.read_sgpr(first + index) for index in range(max(1, bits // 32))]

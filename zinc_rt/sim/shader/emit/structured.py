@@ -89,7 +89,7 @@ class Integer:
         return Integer(self.b, self.b.not_(self.ir))
 
     def __bool__(self) -> bool:
-        raise TypeError("known only when the generated code runs: use `with b.if_(...)`, &, | and ~")
+        raise TypeError("this value is only known when the generated code runs: use b.if_(...), &, | and ~")
 
 
 def _plain(value: Any) -> ir.Value:

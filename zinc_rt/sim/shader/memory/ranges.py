@@ -265,7 +265,7 @@ class RangeCache:
     def table(self) -> RangeTable:
         vm = self._reference()
         if vm is None:
-            raise ValueError("the address space no longer exists")
+            raise ValueError("the address space was already closed")
         state = (vm.version, sum(span.bo.host_changes for span in vm.spans))
         if self._table is None or state != self._state:
             self._table, self._state = of_vm(vm, bounds=self._bounds, races=self._races), state

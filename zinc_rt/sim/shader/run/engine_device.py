@@ -90,7 +90,7 @@ class EngineDevice:
         if not array.flags.c_contiguous:
             raise ValueError(f"{name or 'array'}: expected C-contiguous memory")
         if write and not array.flags.writeable:
-            raise ValueError(f"{name or 'array'} is read-only: place it with write=False")
+            raise ValueError(f"{name or 'array'} is read-only: pass write=False when placing it")
         va = self._next_va
         self._next_va += round_up(max(array.nbytes, 1), PAGE_BYTES) + GAP_BYTES
         self._next_va = round_up(self._next_va, GAP_BYTES)

@@ -35,7 +35,7 @@ def group_shape(threads: Triple, wave: int, id_axes: int = 3) -> np.ndarray:
     record = np.zeros(1, SHAPE.dtype)
     waves = -(-total // wave)
     if not 0 < waves <= MAX_WAVES:
-        raise ValueError(f"a workgroup of {total} threads")
+        raise ValueError(f"unsupported workgroup of {total} threads")
     record["waves"], record["threads"] = waves, total
     number = np.arange(waves * wave, dtype=np.uint32)
     ids = number % x | (number // x % y) << 10 | (number // (x * y)) << 20

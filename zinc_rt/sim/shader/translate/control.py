@@ -91,7 +91,7 @@ def _signal(e: Emitter, i: Instruction) -> None:
     operand = i.operands[0]
     if operand.value is None:
         if operand.index != M0:
-            raise NotSimulated(f"signals a barrier named by {operand.text}")
+            raise NotSimulated(f"cannot signal a barrier selected by {operand.text}")
         number = e.b.and_(e.regs.read_sgpr(M0), 31)  # there are no named barriers; 0 is a no-op
         with e.b.cold(e.b.unequal(number, 0)):
             e.reports.illegal("signals a named barrier, which this chip does not have")
@@ -155,7 +155,7 @@ def _named_barrier(e: Emitter, i: Instruction) -> None:
     operand = i.operands[0]
     if operand.value is None:
         if operand.index != M0:
-            raise NotSimulated(f"has a barrier named by {operand.text}")
+            raise NotSimulated(f"does not support a barrier selected by {operand.text}")
         with e.b.cold(e.b.unequal(e.b.and_(e.regs.read_sgpr(M0), 31), 0)):
             e.reports.illegal("uses a named barrier, which this chip does not have")
     elif operand.value != 0:
@@ -175,7 +175,7 @@ def _barrier_state(e: Emitter, i: Instruction) -> None:
         members = e.b.shl(e.b.and_(e.frame.field("group_waves"), 127), 4)
         e.set_scalar(destination, e.b.or_(e.b.or_(signals, members), 1))
     elif operand.value == TRAP_BARRIER or (operand.value is None and operand.index != M0):
-        raise NotSimulated(f"reads the state of barrier {operand.text}")
+        raise NotSimulated(f"cannot read the state of barrier {operand.text}")
     else:
         e.set_scalar(destination, constant(0))
 
@@ -194,12 +194,12 @@ def _message(e: Emitter, i: Instruction) -> None:
     if number not in (MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS):
         raise NotSimulated("sends a graphics message")
     if number == MESSAGE_DEALLOCATE_VGPRS and e.regs.dynamic:
-        raise NotSimulated("releases VGPRs by a message, which a wave with dynamic VGPRs must not do")
+        raise NotSimulated("releases VGPRs with a message, which is not allowed with dynamic VGPRs")
 
 
 def _message_return(e: Emitter, i: Instruction) -> None:
     if int(i.operands[1].value or 0) & 0xFF != MESSAGE_REALTIME:
-        raise NotSimulated("requests something other than the real time")
+        raise NotSimulated("can only request the real-time counter")
     now = _clock(e, "realtime")
     e.set_scalar(i.operands[0], now if i.operands[0].width == 2 else e.b.trunc(now, I32))
 
@@ -213,7 +213,7 @@ def _get_register(e: Emitter, i: Instruction) -> None:
     elif register in (MODE, HW_ID1, HW_ID2):
         value = e.frame.field({MODE: "mode", HW_ID1: "hw_id1", HW_ID2: "hw_id2"}[register])
     else:
-        raise NotSimulated(f"reads {i.operands[1].text}")
+        raise NotSimulated(f"cannot read {i.operands[1].text}")
     if register == MODE and e.mode != e.launch_mode:
         value = e.b.or_(e.b.and_(value, ~FLOAT_MODE), e.mode.bits & FLOAT_MODE)
     value = e.b.and_(e.b.lshr(value, offset), (1 << size) - 1)
@@ -225,7 +225,7 @@ def _set_register(e: Emitter, i: Instruction) -> None:
     if register == SCHEDULING:
         return
     if register != MODE:
-        raise NotSimulated(f"writes {i.operands[0].text}")
+        raise NotSimulated(f"cannot write {i.operands[0].text}")
     _set_mode(e, i)
 
 

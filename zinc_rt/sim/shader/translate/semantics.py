@@ -73,7 +73,7 @@ def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFu
     for family in families:
         twice = result.keys() & family.keys()
         if twice:
-            raise ValueError(f"{', '.join(sorted(twice))}: emitted by two modules")
+            raise ValueError(f"{', '.join(sorted(twice))}: defined by two modules")
         result |= family
     return result
 
