@@ -132,6 +132,7 @@ _ATTENTION_IN = (
     _f("kv_v", "kv_rows", "kv_heads*value_dim"),
     *_PAGED,
 )
+_ATTENTION_GATE = _f("gate", "T", "heads*value_dim", optional=True)  # SIGMOID_MUL's, of the result
 _ATTENTION_OUT = (_f("out", "T", "heads*value_dim"),)
 _ATTENTION_REQUIRE = ("heads % kv_heads == 0",)
 _DELTA_ATTRS = (
@@ -222,7 +223,9 @@ OPS: dict[Op, OpSpec] = {
             (_EPS, *_ROPE_ATTRS, _PAGE),
             ("Q % head_dim == 0", "K % head_dim == 0", "2*R <= head_dim"),
         ),
-        OpSpec(Op.FLASH_ATTN, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
+        OpSpec(
+            Op.FLASH_ATTN, (*_ATTENTION_IN, _ATTENTION_GATE), _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE
+        ),
         OpSpec(Op.FLASH_ATTN_BATCHED, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
         OpSpec(
             Op.MOE_GATE_TOPK,
@@ -253,9 +256,10 @@ OPS: dict[Op, OpSpec] = {
                 _i("ids", "T", "k"),
                 _w("gate_scale", "E", optional=True),
                 _w("up_scale", "E", optional=True),
+                _w("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
             ),
             (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F", optional=True)),
-            (_GLU,),
+            (_GLU, _EPS_OF_NORM),
         ),
         OpSpec(
             Op.MOE_SWIGLU,
@@ -286,8 +290,10 @@ OPS: dict[Op, OpSpec] = {
                 _w("gate_inp", "D", optional=True),
                 _f("hidden", "T", "D", optional=True),
                 *(_w(f"{which}_scale", "one", optional=True) for which in ("gate", "up", "down")),
+                _w("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
             ),
             (_f("out", "T", "D"),),
+            (_EPS_OF_NORM,),
         ),
         OpSpec(
             Op.SSM_CONV1D,  # plain form: gathered state in, new state out

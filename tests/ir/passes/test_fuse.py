@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ir.model_graphs import MODELS, model_graph
+from ir.model_graphs import GOLDEN, MODELS, model_graph
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
@@ -19,7 +19,9 @@ from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.verify import verify
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
 
 WIDTH = 8
 
@@ -187,8 +189,41 @@ def test_experts_fuse_into_router_two_projections_and_sum() -> None:
     assert all(node.attrs["activation"] == "silu" for node in fused.nodes if node.op is Op.MOE_GATE_UP)
     routers = [node for node in fused.nodes if node.op is Op.MOE_GATE_TOPK]
     assert all(node.inputs[3] != ABSENT for node in routers)
-    norms = [node for node in fused.nodes if node.op is Op.RMS_NORM]  # for the experts, beside the router's own
-    assert len(norms) == len(routers) + 1
+    experts = [node for node in fused.nodes if node.op in (Op.MOE_GATE_UP, Op.SHARED_EXPERT)]
+    assert len(experts) == 2 * len(routers) and all(
+        node.inputs[-1] == router_norm(node, routers) for node in experts
+    )
+    assert ops(fused)[Op.RMS_NORM] == 1, "the last one: every other norm is computed by its readers"
+
+
+def router_norm(node: Node, routers: list[Node]) -> str:
+    return next(router.inputs[3] for router in routers if router.layer == node.layer)
+
+
+def test_norm_of_experts_is_kept_for_another_reader() -> None:
+    builder = Builder("experts")
+    for name, shape in (("w.norm", (8,)), ("w.gate", (4, 8)), ("w.up", (4, 8)), ("w.down", (8, 4))):
+        builder.buffer(name, shape, "f32", "weight")
+    for name in ("act.x", "act.normed", "act.h"):
+        builder.buffer(name, ("tokens", 8), "f32", "activation")
+    for name in ("act.out", "act.twice"):
+        builder.buffer(name, ("tokens", 8), "f32", "output")
+    builder.node(Op.SCALE, ("act.h", ABSENT), ("act.x",), factor=1.0)
+    builder.node(Op.RMS_NORM, ("act.x", "w.norm"), ("act.normed",), eps=1e-6, size=8)
+    weights = ("w.gate", "w.up", "w.down", *[ABSENT] * 5)
+    builder.node(Op.SHARED_EXPERT, ("act.normed", *weights), ("act.out",))
+    alone = fuse(builder.build(), always)
+    assert not ops(alone)[Op.RMS_NORM] and alone.nodes[-1].inputs[0] == "act.x"
+    builder.node(Op.SCALE, ("act.normed", ABSENT), ("act.twice",), factor=2.0)
+    assert ops(fuse(builder.build(), always))[Op.RMS_NORM] == 1
+
+
+def test_gate_of_an_attention_is_fused() -> None:
+    limits = SequenceLimits(ctx=64, slots=2)
+    graph = build_model(read_gguf(GOLDEN / "qwen35moe-q.gguf"), limits, "decode").graph
+    fused = fuse(graph, always)
+    gated = [node for node in fused.nodes if node.op is Op.FLASH_ATTN and node.inputs[6] != ABSENT]
+    assert len(gated) == ops(graph)[Op.SIGMOID_MUL] > 0 and not ops(fused)[Op.SIGMOID_MUL]
 
 
 def test_scaled_expert_sum_is_not_fused_as_residual() -> None:

@@ -68,6 +68,7 @@ def attend(
     q: np.ndarray | None = None,
     keys: np.ndarray | None = None,
     values: np.ndarray | None = None,
+    gate: np.ndarray | None = None,
     op: Op = Op.FLASH_ATTN,
     capacity: int = 0,
 ) -> np.ndarray:
@@ -79,6 +80,7 @@ def attend(
         paged.position,
         paged.slot,
         paged.table,
+        *([] if gate is None else [gate]),
     )
     (out,) = check(
         op,
@@ -269,6 +271,13 @@ def test_split_context_may_end_next_to_a_chunk_boundary(head_dim: int) -> None:
     paged = cache([(slot, end) for slot, end in enumerate(ends)], pages=PAGES)
     assert launched(paged, len(ends)) == PARTS
     attend(paged, head_dim=head_dim, capacity=len(ends) + 2)
+
+
+def test_gate_multiplies_the_result_split_or_not() -> None:
+    for paged, any_head in ((cache([(0, 9), (1, 20)]), 7), (cache([(0, 3 * CHUNK)], pages=PAGES), 40)):
+        tokens = len(paged.position)
+        for head_dim in (8, any_head):
+            attend(paged, head_dim=head_dim, gate=floats(9, tokens, 2 * head_dim, scale=4), capacity=tokens + 2)
 
 
 @pytest.mark.rest

@@ -76,6 +76,9 @@ def test_gate_up_and_their_product(activation: str) -> None:
     check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, gate, weight(floats(4, 19, 256), "q6_k"), **attrs)
     experts = [weight(floats(seed, 5, 9, 256), "q8_0") for seed in (3, 4)]
     check(Op.MOE_GATE_UP, x, *experts, EXPERTS, activation=activation, capacity={"tokens": 4})
+    for capacity in (4, TUNING.matmul_capacity):
+        normed = {"activation": activation, "eps": 1e-5, "capacity": {"tokens": capacity}}
+        check(Op.MOE_GATE_UP, x, *experts, EXPERTS, None, None, norm, **normed)
 
 
 def test_experts_summed_onto_two_others() -> None:
@@ -83,6 +86,19 @@ def test_experts_summed_onto_two_others() -> None:
     hidden, residual = (floats(seed, 3, 131, scale=10) for seed in (4, 5))
     check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, None, hidden, residual, capacity={"tokens": 4})
     check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, None, None, residual)
+    check(
+        Op.MOE_DOWN_ACC, x, down, EXPERTS, w, None, hidden, residual, capacity={"tokens": TUNING.matmul_capacity}
+    )
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize("choices", [1, 7, 8, 9, 17, 128])
+def test_any_number_of_experts_is_summed_in_order(choices: int) -> None:
+    """A workgroup has eight waves, each with every eighth choice."""
+    x, w = floats(1, 2, choices, 32), floats(2, 2, choices, scale=5)
+    ids = np.random.default_rng(choices).integers(0, 5, (2, choices)).astype(np.int32)
+    down = weight(floats(3, 5, 6, 32), "q8_0")
+    check(Op.MOE_DOWN_ACC, x, down, ids, w, weight(floats(4, 5)), floats(5, 2, 6), floats(6, 2, 6))
 
 
 @pytest.mark.rest(keep=1)
@@ -130,6 +146,11 @@ def test_shared_expert(dtype: str, gated: bool, residual: bool) -> None:
     scales = [weight(np.array([s], np.float32)) for s in (0.5, 3.1, 0.7)]
     check(Op.SHARED_EXPERT, x, gate, up, down, score, hidden, *scales, capacity={"tokens": 4})
     check(Op.SHARED_EXPERT, x, gate, up, down, score, hidden)
+    norm = weight(floats(10, 160))
+    for capacity in (4, TUNING.matmul_capacity):
+        normed = {"eps": 1e-5, "capacity": {"tokens": capacity}}
+        check(Op.SHARED_EXPERT, x, gate, up, down, score, hidden, None, None, None, norm, **normed)
+        check(Op.SHARED_EXPERT, x, gate, up, down, score, hidden, *scales, norm, **normed)
 
 
 def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:

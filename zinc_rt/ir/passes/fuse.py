@@ -201,6 +201,39 @@ def norm_router(uses: Uses, index: int) -> Fusion | None:
     return Fusion(index, _absorb_norm(router, uses.node(producer)), (producer, index) if alone else (index,))
 
 
+def norm_experts(uses: Uses, index: int) -> Fusion | None:
+    """Fuse the norm of a row into the selected and the shared experts, if they are its only readers."""
+    norm = uses.node(index)
+    if norm.op is not Op.RMS_NORM or not _is_row_norm(uses, index):
+        return None
+    (normed,) = norm.outputs
+    readers = uses.read.get(normed, [])
+    experts = all(
+        uses.node(reader).op in (Op.MOE_GATE_UP, Op.SHARED_EXPERT)
+        and uses.node(reader).inputs[0] == normed
+        and not has_operand(uses.node(reader), "norm_w")
+        for reader in readers
+    )
+    if not readers or not experts or len(set(readers)) < len(readers):
+        return None
+    if uses.graph.buffers[normed].role != "activation":
+        return None
+    nodes = [(reader, _absorb_norm(uses.node(reader), norm)) for reader in readers]
+    return Fusion(*nodes[0], (index, *readers), tuple(nodes[1:]))
+
+
+def attention_gate(uses: Uses, index: int) -> Fusion | None:
+    """Fuse the gate of an attention's result into the attention."""
+    product = uses.node(index)
+    if product.op is not Op.SIGMOID_MUL or product.inputs[0] == product.inputs[1]:
+        return None
+    producer = uses.producer(product.inputs[0], Op.FLASH_ATTN)
+    if producer is None or has_operand(uses.node(producer), "gate"):
+        return None
+    node = with_operands(uses.node(producer), gate=product.inputs[1])
+    return Fusion(index, replace(node, outputs=product.outputs, label=product.label), (producer, index))
+
+
 def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
     """Return the projections that read a norm of whole rows, in order; none if another node reads it too."""
     norm = uses.node(index)
@@ -329,6 +362,7 @@ RULES: tuple[Rule, ...] = (
     experts_gate_up,
     experts_sum,
     experts_sum,
+    attention_gate,
     projection_sum,
     norm_sum,
     residual_norm,  # where nothing before takes the sum
@@ -337,8 +371,11 @@ RULES: tuple[Rule, ...] = (
     norm_mlp_gate_up,
     norm_projections,
     norm_router,
+    norm_experts,  # once the router does not read the norm
 )
-OF_FEW_TOKENS = frozenset({projection_sum, norm_qkv, norm_mlp_gate_up, norm_projections, norm_router})
+OF_FEW_TOKENS = frozenset(
+    {projection_sum, norm_qkv, norm_mlp_gate_up, norm_projections, norm_router, norm_experts}
+)
 
 
 def _apply_rule(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:

@@ -2,7 +2,8 @@
 // is 32 dims of one head of a query. Of 32 chunks at a time each lane makes one's factors, as the maximum so far is
 // the largest of a prefix; o and l then take them one after the other.
 //
-// buffers: parts f32[T][heads][chunks][m, l, o[value_dim]]; position i32[T]; out f32[T][heads][value_dim]
+// buffers: parts f32[T][heads][chunks][m, l, o[value_dim]]; position i32[T]; out f32[T][heads][value_dim];
+//          gate f32[T][heads][value_dim] or 0: out is then SIGMOID_MUL by it
 // constants: heads; value_dim; chunks; window or 0. Grid: heads, tokens, steps of 32 dims
 .include "zrt.inc"
 .include "arith.inc"
@@ -15,15 +16,15 @@
 .set O, 11
 .set T, 12
 .set PART, 24                                       // the dim of 32 chunks
-zrt_kernel name=flash_attn_merge, buffers=3, constants=4, threads=32, vgprs=56, sgprs=72
+zrt_kernel name=flash_attn_merge, buffers=4, constants=4, threads=32, vgprs=56, sgprs=72
 
 .macro wait_lanes                                   // SGPRs that VALUs wrote, read by VALUs that may know older values
     s_wait_alu 0xf1ff                               // va_sdst
 .endm
 
     s_load_b128 s[4:7], s[0:1], 0x0                 // parts, position
-    s_load_b64 s[8:9], s[0:1], 0x10                 // out
-    s_load_b128 s[12:15], s[0:1], 0x18              // heads, value_dim, chunks, window
+    s_load_b128 s[8:11], s[0:1], 0x10               // out, gate
+    s_load_b128 s[12:15], s[0:1], 0x20              // heads, value_dim, chunks, window
     s_and_b32 s2, ttmp7, 0xffff                     // the token
     s_lshr_b32 s3, ttmp7, 16
     s_lshl_b32 s3, s3, 5
@@ -40,6 +41,10 @@ zrt_kernel name=flash_attn_merge, buffers=3, constants=4, threads=32, vgprs=56, 
     s_mul_i32 s24, s22, s13
     s_lshl_b64 s[24:25], s[24:25], 2
     s_add_nc_u64 s[8:9], s[8:9], s[24:25]
+    s_cmp_eq_u64 s[10:11], 0
+    s_cbranch_scc1 .Lno_gate
+    s_add_nc_u64 s[10:11], s[10:11], s[24:25]
+.Lno_gate:
     s_lshl_b32 s26, s13, 2
     s_add_co_u32 s26, s26, 8                        // bytes of a part
     s_mov_b32 s27, 0
@@ -141,6 +146,13 @@ zrt_kernel name=flash_attn_merge, buffers=3, constants=4, threads=32, vgprs=56, 
     s_and_b32 exec_lo, exec_lo, vcc_lo
     s_cbranch_execz .Lend
     f32_div v[M], v[O], v[L], v[T], v[T + 1], v[T + 2], v[T + 3], v[T + 4], v[T + 5]
+    s_cmp_eq_u64 s[10:11], 0
+    s_cbranch_scc1 .Lstore
+    global_load_b32 v[O], v2, s[10:11]
+    s_wait_loadcnt 0x0
+    f32_sigmoid v[L], v[O], v[T], v[T + 1], v[T + 2], v[T + 3]
+    v_mul_f32 v[M], v[M], v[L]
+.Lstore:
     global_store_b32 v2, v[M], s[8:9]
 .Lend:
     s_endpgm

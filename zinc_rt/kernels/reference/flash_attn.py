@@ -6,6 +6,7 @@ import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.paging import cache_rows
+from zinc_rt.kernels.reference.sigmoid_mul import sigmoid_mul
 
 
 def flash_attn(
@@ -16,6 +17,7 @@ def flash_attn(
     position: np.ndarray,
     slot: np.ndarray,
     page_table: np.ndarray,
+    gate: np.ndarray | None = None,
     *,
     heads: int,
     kv_heads: int,
@@ -28,7 +30,8 @@ def flash_attn(
     """Attend q [T, heads * head_dim] to the cached keys of each token's own slot -> [T, heads * value_dim].
 
     A query at position p sees keys 0..p, or with a window W only p-W+1..p. The tokens' own keys are in the
-    cache already. Query head h reads key head h // (heads / kv_heads).
+    cache already. Query head h reads key head h // (heads / kv_heads). With a gate
+    [T, heads * value_dim], the result is SIGMOID_MUL of it by the gate.
     """
     q = q.reshape(-1, heads, head_dim)
     out = np.empty((len(q), heads, value_dim), np.float32)
@@ -49,4 +52,5 @@ def flash_attn(
             visible,
             scale,
         )
-    return out.reshape(len(q), -1)
+    result = out.reshape(len(q), -1)
+    return result if gate is None else sigmoid_mul(math, result, gate)

@@ -6,6 +6,7 @@ import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.moe_swiglu import moe_swiglu
+from zinc_rt.kernels.reference.rms_norm import rms_norm
 from zinc_rt.kernels.weight import Weight
 
 
@@ -17,14 +18,18 @@ def moe_gate_up(
     ids: np.ndarray,
     gate_scale: Weight | None = None,
     up_scale: Weight | None = None,
+    norm_w: Weight | None = None,
     *,
     activation: str = "none",
+    eps: float = 1e-6,
 ) -> tuple[np.ndarray, ...]:
     """Project x [T, D] with gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F].
 
     gate_scale and up_scale (E,), if given, multiply the result of their projection. With an activation, return
-    MOE_SWIGLU of both, [T, k, F].
+    MOE_SWIGLU of both, [T, k, F]. With norm_w (D,), x is replaced by its RMS_NORM.
     """
+    if norm_w is not None:
+        x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     gate = np.empty((*ids.shape, gate_w.shape[1]), np.float32)
     up = np.empty_like(gate)
     for expert in np.unique(ids):

@@ -10,6 +10,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.elementwise import rowwise
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -35,10 +36,19 @@ class Split:
         """Return temporaries for m, l and o of every chunk of `rows` heads of queries."""
         return Temp("parts", F32_BYTES * rows * self.chunks * (value_dim + 2))
 
-    def merge(self, parts: Temp, position: Buffer, out: Buffer, heads: int, value_dim: int, window: int) -> Launch:
+    def merge(
+        self,
+        parts: Temp,
+        position: Buffer,
+        out: Buffer,
+        heads: int,
+        value_dim: int,
+        window: int,
+        gate: Buffer | None = None,
+    ) -> Launch:
         return Launch(
             "flash_attn_merge",
-            (parts, position, out),
+            (parts, position, out, gate),
             (heads, value_dim, self.chunks, window),
             (heads, "tokens", -(-value_dim // 32)),
         )
@@ -177,12 +187,45 @@ def norm_rope_kv_write(
 
 
 def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    q, kv_k, kv_v, position, slot, page_table = (Ref(name) for name in node.inputs)
+    gate = Ref(node.inputs[6]) if any(node.inputs[6:]) else None
+    heads, value_dim = int(node.attrs["heads"]), int(node.attrs["value_dim"])
+    split = _split(tuning, node, graph, capacity)
+    if gate is None or split is not None:
+        yield from _attention(tuning, node, graph, capacity, Ref(node.outputs[0]), gate)
+        return
+    columns = heads * value_dim
+    attended = Temp("attended", F32_BYTES * capacity["tokens"] * columns)
+    yield from _attention(tuning, node, graph, capacity, attended, None)
+    yield SYNC
+    out = Ref(node.outputs[0])
+    yield rowwise(tuning, "sigmoid_mul", (attended, gate, out), "tokens", columns)
+
+
+def _split(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Split | None:
+    """Return how to split the node's queries; None if it is not split."""
+    page_tokens, pages = _page_tokens(node), last_dim(graph, node.inputs[5])
+    head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
+    if flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens) is None:
+        return None
+    rows, window = int(node.attrs["heads"]) * capacity["tokens"], int(node.attrs.get("window", 0))
+    return split_of(tuning, rows=rows, keys=pages * page_tokens, window=window)
+
+
+def _attention(
+    tuning: Tuning,
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    out: Buffer,
+    gate: Buffer | None,
+) -> Iterator[Launch | Sync]:
+    """Attend into `out`; a gate is for split queries only."""
+    q, kv_k, kv_v, position, slot, page_table = (Ref(name) for name in node.inputs[:6])
     heads, kv_heads, head_dim, value_dim = (
         int(node.attrs[name]) for name in ("heads", "kv_heads", "head_dim", "value_dim")
     )
     group = heads // kv_heads
-    out, tokens = Ref(node.outputs[0]), row_shape(graph, node.inputs[0])[0]
+    tokens = row_shape(graph, node.inputs[0])[0]
     window, page_tokens = int(node.attrs.get("window", 0)), _page_tokens(node)
     constants = (float(node.attrs["scale"]), window, page_tokens.bit_length() - 1)
     pages, grid = last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
@@ -197,12 +240,11 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         return
     inputs = q, kv_k, kv_v, position, slot, page_table
     shape = (group, kv_heads, head_dim, value_dim, *constants, pages)
-    rows = heads * capacity["tokens"]
-    split = split_of(tuning, rows=rows, keys=pages * page_tokens, window=window)
+    split = _split(tuning, node, graph, capacity)
     if split is None:
         yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)
         return
-    parts = split.parts(rows, value_dim)
+    parts = split.parts(heads * capacity["tokens"], value_dim)
     yield Launch(
         f"flash_attn_parts_{width}",
         (*inputs, parts),
@@ -210,7 +252,7 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         (group, tokens, kv_heads * split.workgroups),
     )
     yield SYNC
-    yield split.merge(parts, position, out, heads, value_dim, window)
+    yield split.merge(parts, position, out, heads, value_dim, window, gate)
 
 
 def _page_tokens(node: Node) -> int:

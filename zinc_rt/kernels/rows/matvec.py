@@ -16,19 +16,22 @@ from zinc_rt.kernels.rows.dequantise import dequantise, vector_refusal
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.projections import (
     CODES,
+    ExpertAddends,
     Launches,
     Part,
     ProjectionInput,
     ProjectionKernels,
     never,
+    no_expert_sum,
     no_glu,
 )
 from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, layout, plane_constants
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.rows.vectors import as_f32
 
-_BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU = 2, 1 << 4, 1 << 5, 1 << 6
+_BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU, _SCORED = 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # tokens per workgroup of matmul_q8_32
+EXPERT_ROWS, EXPERT_CHOICES = 4, 128  # rows per workgroup of matvec_expert_sum; choices that its LDS holds
 
 
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
@@ -82,6 +85,31 @@ def glu(
     return (Launch(f"{family}_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid),)
 
 
+def expert_sum(
+    tuning: Tuning,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    down: Part,
+    addends: ExpertAddends,
+) -> Launch | None:
+    """Compute the down projections of a token's experts and their weighted sum into `down.out` in one launch; None
+    if the weight has more rows than a grid of four rows holds, or a step has enough tokens to fill the device
+    otherwise."""
+    assert source.choices is not None
+    one = projection(tuning, graph, source, down)
+    x, weight, out, scale, _, ids, _ = one.buffers
+    rows, number = int(one.constants[0]), source.choices.choices
+    if not _is_small_batch(tuning, capacity) or rows > EXPERT_ROWS * tuning.grid_rows or number > EXPERT_CHOICES:
+        return None
+    return Launch(
+        f"matvec_expert_sum_{_matrix(tuning, graph, down).dtype}",
+        (x, weight, out, scale, addends.hidden, ids, addends.residual, addends.weights),
+        one.constants,
+        (source.tokens, -(-rows // EXPERT_ROWS), 1),
+    )
+
+
 def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
     """Compute `projection` for all tokens of a step of at most `capacity`, four at a time, with the same bits."""
     weight = _matrix(tuning, graph, part)
@@ -114,13 +142,14 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
     first, *others = layout(dtype, prod(shape[:-1]), k).planes
     types = [PLAIN_DTYPES.index(tuning.stored(graph.buffers[name].dtype)) if name else 0 for name in (scale, bias)]
     assert not (bias and part.residual), "a residual replaces the bias"
+    assert not (scale and part.score), "a score replaces the scale"
     return _Matrix(
         dtype,
         rows,
         k,
-        (Ref(part.weight), part.out, Ref(scale) if scale else None, Ref(bias) if bias else part.residual),
+        (Ref(part.weight), part.out, Ref(scale) if scale else part.score, Ref(bias) if bias else part.residual),
         (rows, k, first.row_bytes, *plane_constants(tuple(others))),
-        types[0] | types[1] << _BIAS_SHIFT | (_BIAS_BY_ROW if part.residual else 0),
+        types[0] | types[1] << _BIAS_SHIFT | _BIAS_BY_ROW * bool(part.residual) | _SCORED * bool(part.score),
     )
 
 
@@ -304,7 +333,9 @@ def projection_entries(
                 partial(_PROJECT[ordering], tuning),
                 norms,
                 _glu(tuning, ordering),
+                _expert_sum(tuning, ordering),
                 partial(_is_small_batch, tuning) if fuses else never,
+                scored=ordering == "canonical-1" and fuses,
             ),
         )
         for op, code in codes.items()
@@ -321,6 +352,11 @@ _GLU = {"canonical-1": glu, "canonical-1-q8": _glu_q8}
 
 def _glu(tuning: Tuning, ordering: str) -> Callable[..., tuple[Launch | Sync, ...] | None]:
     return partial(_GLU[ordering], tuning) if "matvec_glu" in tuning.own_kernels else no_glu
+
+
+def _expert_sum(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
+    is_built = ordering == "canonical-1" and "matvec_expert_sum" in tuning.own_kernels
+    return partial(expert_sum, tuning) if is_built else no_expert_sum
 
 
 def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:

@@ -13,7 +13,7 @@ PARTS = 4  # at most
 FAMILY, NORM_FAMILY = "matvec_parts_", "matvec_norm_"
 _MEMBERS = {*WEIGHT_TYPES, *(f"q8_{block}_{dtype}" for dtype, block in Q8_BLOCKS.items())}
 _NEVER = 0xFFFFFFFF  # the first block of an absent part
-_OF_PART, _X_BY_CHOICE = 0x2F, 1 << 4  # of the flags
+_OF_PART, _X_BY_CHOICE = 0xAF, 1 << 4  # of the flags
 
 
 def key(launch: Launch) -> Hashable | None:

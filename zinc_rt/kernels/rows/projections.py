@@ -21,13 +21,15 @@ Launches = Iterator[Launch | Sync]
 @dataclass(frozen=True, slots=True)
 class Part:
     """One projection of an input. `bias` (rows) and `scale` (1 or experts) by name; None or ABSENT: none.
-    `residual` f32, shaped as out: added to the result."""
+    `residual` f32, shaped as out: added to the result. `score` f32 [tokens]: the result is first multiplied by its
+    sigmoid. Only kernel sets with `scored` have it."""
 
     weight: str
     out: Buffer
     bias: str | None = None
     scale: str | None = None
     residual: Buffer | None = None
+    score: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,16 @@ class ProjectionInput:
     norm: Norm | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertAddends:
+    """The operands of the sum over a token's experts: `weights` f32 [tokens][choices], and what is added to it
+    before and after, f32 [tokens][rows]."""
+
+    weights: Buffer
+    hidden: Buffer | None
+    residual: Buffer | None
+
+
 def no_glu(
     graph: OpGraph,
     capacity: Mapping[str, int],
@@ -80,6 +92,12 @@ def no_glu(
     up: Part,
     activation: str = "silu",
 ) -> tuple[Launch | Sync, ...] | None:
+    return None
+
+
+def no_expert_sum(
+    graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, down: Part, addends: ExpertAddends
+) -> Launch | None:
     return None
 
 
@@ -95,7 +113,9 @@ class ProjectionKernels:
     project: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Sequence[Part]], Launches]
     vectors: Callable[[Node, OpGraph, Iterable[Launch | Sync]], Iterable[Launch | Sync]]
     glu: Callable[..., tuple[Launch | Sync, ...] | None] = no_glu
+    expert_sum: Callable[..., Launch | None] = no_expert_sum
     fuses: Callable[[Mapping[str, int]], bool] = never
+    scored: bool = False
 
 
 def _matmul(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -194,26 +214,33 @@ def _gate_up(
 
 
 def _moe_gate_up(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    x, gate_w, up_w, ids, gate_scale, up_scale = node.inputs
+    _, gate_w, up_w, ids, gate_scale, up_scale, norm_w = node.inputs
     parts = Part(gate_w, _NOWHERE, scale=gate_scale), Part(up_w, _NOWHERE, scale=up_scale)
-    source = ProjectionInput(Ref(x), choices=Choices(Ref(ids), last_dim(graph, ids)))
+    before, source = _normed(kernels, node, graph, capacity, norm_w)
+    yield from before
+    source = replace(source, choices=Choices(Ref(ids), last_dim(graph, ids)))
     yield from _gate_up(kernels, node, graph, capacity, source, *parts)
 
 
 def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, down_w, ids, weights, expert_scale, hidden, residual = node.inputs
     choices, width = last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
+    addends = ExpertAddends(Ref(weights), Ref(hidden) if hidden else None, Ref(residual) if residual else None)
     down = Temp("down", F32_BYTES * capacity["tokens"] * choices * width)
     source = ProjectionInput(Ref(x), choices=Choices(Ref(ids), choices, own_inputs=True))
-    yield from kernels.project(graph, capacity, source, [Part(down_w, down, scale=expert_scale)])
+    part = Part(down_w, Ref(node.outputs[0]), scale=expert_scale)
+    if (launch := kernels.expert_sum(graph, capacity, source, part, addends)) is not None:
+        yield launch
+        return
+    yield from kernels.project(graph, capacity, source, [replace(part, out=down)])
     yield SYNC
-    in_one = residual and "matvec_norm" in kernels.tuning.own_kernels
+    in_one = addends.residual is not None and "matvec_norm" in kernels.tuning.own_kernels
     out = Ref(node.outputs[0])
     total = Temp("total", F32_BYTES * capacity["tokens"] * width) if residual and not in_one else out
-    added = (Ref(residual),) if in_one else ()
+    added = (addends.residual,) if in_one else ()
     yield Launch(  # hidden + the sum of down f32 [tokens][choices][width] by weights f32 [tokens][choices]
         "expert_sum_residual" if in_one else "expert_sum",
-        (down, Ref(weights), Ref(hidden) if hidden else None, total, *added),
+        (down, addends.weights, addends.hidden, total, *added),
         (width, choices),
         (-(-width // kernels.tuning.expert_columns), "tokens", 1),
     )
@@ -225,18 +252,22 @@ def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capaci
 def _shared_expert(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
-    x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale = node.inputs
+    x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale, norm_w = node.inputs
     tokens, tuning = capacity["tokens"], kernels.tuning
     inner, width = (int(graph.buffers[w].shape[0]) for w in (gate_w, down_w))
     gate, up, act = (Temp(name, F32_BYTES * tokens * inner) for name in ("gate", "up", "act"))
     out, score = Ref(node.outputs[0]), Temp("score", F32_BYTES * tokens)
     down = Temp("down", F32_BYTES * tokens * width) if gate_inp or hidden else out
+    scored = bool(gate_inp) and not down_scale and kernels.scored and kernels.fuses(capacity)
     with_dot = (
         bool(gate_inp)
+        and not scored
+        and not norm_w
         and "expert_gate_dot" in tuning.own_kernels
         and tuning.stored(graph.buffers[gate_inp].dtype) == "f32"
     )
-    source = ProjectionInput(Ref(x))
+    before, source = _normed(kernels, node, graph, capacity, norm_w)
+    yield from before
     parts = Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)
     glu = kernels.glu(graph, capacity, source, parts[0], replace(parts[1], out=act))
     if glu is not None:
@@ -249,6 +280,10 @@ def _shared_expert(
     if glu is None:
         yield rowwise(tuning, "swiglu", (gate, up, act), "tokens", inner)
         yield SYNC
+    if scored:  # hidden + down * sigmoid(score)
+        part = Part(down_w, out, residual=Ref(hidden) if hidden else None, score=score)
+        yield from kernels.project(graph, capacity, ProjectionInput(act), [part])
+        return
     yield from kernels.project(graph, capacity, ProjectionInput(act), [Part(down_w, down, scale=down_scale)])
     if not isinstance(down, Temp):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
@@ -82,7 +82,7 @@ def _chunks(positions: int, window: int) -> int:
 
 
 def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    q, kv_k, kv_v, position, slot, page_table = node.inputs
+    q, kv_k, kv_v, position, slot, page_table, *_ = node.inputs
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     yield from attention_launches(
         node,
@@ -100,7 +100,9 @@ def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Itera
 
 
 def _rejects(node: Node, graph: OpGraph) -> str | None:
-    head_dim = int(node.attrs["head_dim"])
+    head_dim, gate = int(node.attrs["head_dim"]), (*node.inputs[6:], ABSENT)[0]
+    if gate != ABSENT:
+        return f"{gate} gates the result, which is a node of its own here"
     return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, expected 1 to {WIDEST}"
 
 
