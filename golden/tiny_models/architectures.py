@@ -10,8 +10,21 @@ from dataclasses import dataclass
 
 from zinc_rt.golden.tiny_models.deepseek import deepseek2, deepseek2lite
 from zinc_rt.golden.tiny_models.gemma import gemma3, gemma4, gemma4moe
-from zinc_rt.golden.tiny_models.llama import llama, mistral, mistral3, mixtral, phi3, phi3long
-from zinc_rt.golden.tiny_models.mamba import mamba
+from zinc_rt.golden.tiny_models.llama import (
+    ernie4_5,
+    glm4,
+    granite,
+    llama,
+    mistral,
+    mistral3,
+    mixtral,
+    olmo2,
+    phi3,
+    phi3long,
+    seed_oss,
+    smollm3,
+)
+from zinc_rt.golden.tiny_models.mamba import jamba, mamba
 from zinc_rt.golden.tiny_models.parts import Metadata, Sizes
 from zinc_rt.golden.tiny_models.qwen import qwen2, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
 from zinc_rt.golden.tiny_models.weights import RandomWeights
@@ -48,4 +61,11 @@ ARCHITECTURES = {
     "deepseek2": TinyArchitecture("deepseek2", "deepseek-v3", deepseek2, 3),
     "deepseek2lite": TinyArchitecture("deepseek2", "deepseek-v3", deepseek2lite, 3),
     "mamba": TinyArchitecture("mamba", "gpt-2", mamba, 3, epsilon=1e-5),
+    "jamba": TinyArchitecture("jamba", "gpt-2", jamba, 4, fewest_layers=2, fixed_head_dim=True),
+    "granite": TinyArchitecture("granite", "gpt-2", granite, 3, epsilon=1e-5, fixed_head_dim=True),
+    "olmo2": TinyArchitecture("olmo2", "gpt-2", olmo2, 4, fixed_head_dim=True),
+    "glm4": TinyArchitecture("glm4", "gpt-2", glm4, 2, head_factor=2, epsilon=1e-5),
+    "smollm3": TinyArchitecture("smollm3", "llama-bpe", smollm3, 4),
+    "seed_oss": TinyArchitecture("seed_oss", "gpt-2", seed_oss, 2, head_factor=2),
+    "ernie4_5": TinyArchitecture("ernie4_5", "llama", ernie4_5, 2, head_factor=2, epsilon=1e-5),
 }

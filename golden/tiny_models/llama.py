@@ -1,4 +1,5 @@
-"""Tensors and metadata of llama, mistral, mixtral, mistral3 and phi3 files."""
+"""Tensors and metadata of plain decoders: llama, mistral, mixtral, mistral3, phi3, granite, olmo2, glm4, smollm3,
+seed_oss, ernie4_5."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from functools import partial
 import numpy as np
 
 from zinc_rt.golden.tiny_models.parts import (
+    WINDOW,
     Metadata,
     Sizes,
+    attention,
     blocks,
     decoder_layers,
+    dense,
     ends,
     expert_counts,
     routed,
@@ -93,3 +97,74 @@ def phi3(s: Sizes, w: RandomWeights) -> Metadata:
 
 def phi3long(s: Sizes, w: RandomWeights) -> Metadata:
     return phi3_with(s, w, max(1, s.context // 4))
+
+
+def granite(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a granite model with scaled embeddings, attention, residuals and logits."""
+    ends(w, s)
+    decoder_layers(w, s)
+    return {
+        "rope.freq_base": 10000.0,
+        "rope.dimension_count": s.head_dim,
+        "embedding_scale": 12.0,
+        "attention.scale": 0.09,
+        "residual_scale": 0.22,
+        "logit_scale": 1.6,
+    }
+
+
+def olmo2(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return an OLMo 3 model: three of four layers have a window, the others YaRN."""
+    ends(w, s)
+    for blk in blocks(s):
+        attention(w, blk, s)
+        w.norm(f"{blk}.attn_q_norm", s.heads * s.head_dim)
+        w.norm(f"{blk}.attn_k_norm", s.kv_heads * s.head_dim)
+        w.norm(f"{blk}.post_attention_norm", s.hidden)
+        dense(w, blk, s)
+        w.norm(f"{blk}.post_ffw_norm", s.hidden)
+    return {
+        "rope.freq_base": 500000.0,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 8.0,
+        "rope.scaling.attn_factor": 1.0,
+        "rope.scaling.original_context_length": max(1, s.context // 4),
+        "attention.sliding_window": s.window or WINDOW,
+    }
+
+
+def glm4(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a glm4 model: four norms in a layer, biases, half of each head rotated."""
+    ends(w, s)
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s, bias=True)
+        w.norm(f"{blk}.post_attention_norm", s.hidden)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        w.matrix(f"{blk}.ffn_up", 2 * s.ffn, s.hidden, gain=1.5)
+        w.matrix(f"{blk}.ffn_down", s.hidden, s.ffn)
+        w.norm(f"{blk}.post_ffw_norm", s.hidden)
+    return wide_heads(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim // 2}
+
+
+def smollm3(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a smollm3 model; layer 3 of every four is not rotated."""
+    ends(w, s, tied=True)
+    decoder_layers(w, s)
+    return wide_heads(s) | {"rope.freq_base": 5e6, "rope.dimension_count": s.head_dim}
+
+
+def seed_oss(s: Sizes, w: RandomWeights) -> Metadata:
+    ends(w, s)
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s, bias=True)
+        w.norm(f"{blk}.post_attention_norm", s.hidden)
+        dense(w, blk, s)
+    return wide_heads(s) | {"rope.freq_base": 1e7, "rope.dimension_count": s.head_dim}
+
+
+def ernie4_5(s: Sizes, w: RandomWeights) -> Metadata:
+    ends(w, s, tied=True)
+    decoder_layers(w, s)
+    return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}

@@ -17,10 +17,16 @@ from zinc_rt.model.tokenizer import Tokenizer
 
 PROMPTS = ["The quick brown fox.", "naïve 日本語 🦊\n\n  two  spaces\tand 12345", "", " ", "<|im_start|>user"]
 
+NO_GOLDEN = ("ernie4_5", "glm4", "seed_oss", "smollm3")
+
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_tiny_model_has_the_tensors_and_keys_of_its_golden(architecture: str, data_dir: Path) -> None:
-    golden = read_gguf(data_dir / "goldens" / f"{architecture}-f32.gguf")
+    file = f"{architecture}-f32.gguf"
+    if architecture in NO_GOLDEN:
+        pytest.skip("no golden of llama.cpp; tests/model/test_plain_decoders.py has a float64 pass")
+    folder = next(folder for folder in ("goldens", "goldens2") if (data_dir / folder / file).exists())
+    golden = read_gguf(data_dir / folder / file)
     ours = tiny(architecture)
     assert ours.architecture == golden.architecture
     assert {name: values.ndim for name, values in ours.tensors.items()} == {

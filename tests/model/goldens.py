@@ -36,6 +36,9 @@ STRUCTURES = (
 )
 QUANTISED = tuple(f"{name}-q" for name in STRUCTURES if name != "phi3long")
 STEMS = (*(f"{name}-f32" for name in STRUCTURES), *QUANTISED)
+SECOND = ("granite", "jamba", "llamaodd", "olmo2", "qwen3odd")
+"""Structures of `$ZINC_RT_TEST_DATA/goldens2` that this version supports."""
+SECOND_STEMS = tuple(f"{name}-{kind}" for name in SECOND for kind in ("f32", "q"))
 TRACED = ("deepseek2", "deepseek2lite", "gemma4", "gemma4moe", "mamba", "qwen35moe")
 CONTEXT = 256  # the n_ctx the goldens were made with, where the model reaches that far
 
@@ -52,11 +55,16 @@ class Golden:
     def ctx(self) -> int:
         trained = self.model.metadata[f"{self.model.architecture}.context_length"]
         assert isinstance(trained, int)
-        return min(CONTEXT, trained)
+        return min(max(CONTEXT, 2 * len(self.ids)), trained)
 
     @property
     def ids(self) -> list[int]:
         return [int(token) for token in self.arrays["ids"]]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The positions whose values the file has."""
+        return self.arrays.get("positions", np.arange(len(self.ids)))
 
     @property
     def limit(self) -> float:
@@ -80,7 +88,7 @@ class Golden:
 
 
 def read_golden(data_dir: Path, stem: str) -> Golden:
-    file = data_dir / "goldens" / f"{stem}.gguf"
+    file = data_dir / ("goldens2" if stem in SECOND_STEMS else "goldens") / f"{stem}.gguf"
     with np.load(file.with_suffix(".npz")) as arrays:
         return Golden(stem, read_gguf(file), dict(arrays))
 

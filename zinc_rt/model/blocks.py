@@ -57,17 +57,18 @@ def rope_constants(
     n_rot: int,
     *,
     suffix: str = "",
+    own_base: bool = True,
     scaling: RopeScaling | None = None,
     factors: np.ndarray | None = None,
     sections: list[int] | None = None,
     mla: bool = False,
 ) -> tuple[str, str]:
-    """Add the cosines and sines of every position, with the base from the file's key with `suffix`; see
-    rope_tables."""
+    """Add the cosines and sines of every position, with the base from the file's key, with `suffix` if it is a
+    separate one (`own_base`); see rope_tables."""
     cos, sin = rope_tables(
         ctx=m.limits.ctx,
         n_rot=n_rot,
-        base=m.hyper.real(f"rope.freq_base{suffix}", 10000.0),
+        base=m.hyper.real(f"rope.freq_base{suffix if own_base else ''}", 10000.0),
         scaling=scaling,
         factors=factors,
         sections=sections,

@@ -363,9 +363,11 @@ class ModelBuilder:
     def barrier(self, *buffers: str, layer: int) -> None:
         self.builder.node(Op.BARRIER, buffers, (), layer=layer)
 
-    def head(self, x: str, *, softcap: float = 0.0) -> None:
-        """Add the final norm, the vocabulary logits of the wanted rows and the greedy token."""
+    def head(self, x: str, *, softcap: float = 0.0, scale: float = 1.0) -> None:
+        """Add the final norm, the vocabulary logits of the wanted rows, times `scale`, and the greedy token."""
         x = self.norm(x, "output_norm.weight", "result_norm")
+        if scale != 1.0:
+            x = self.scale(x, scale, "result_norm_scaled")
         tied = not self.has_weight("output.weight")
         table = "token_embd.weight" if tied else "output.weight"
         vocab = self.vocab

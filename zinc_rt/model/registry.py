@@ -9,7 +9,7 @@ from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
-from zinc_rt.model.arch import deepseek2, gemma4, mamba, qwen_hybrid
+from zinc_rt.model.arch import deepseek2, gemma4, jamba, mamba, qwen_hybrid
 from zinc_rt.model.arch.decoder import DecoderLabels, DecoderSpec, decoder
 from zinc_rt.model.builder import DeltaForm, Model, ModelBuilder, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
@@ -56,8 +56,27 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
     "phi3": decoder(  # Phi 3, 3.5, 4
         DecoderSpec("neox", rope_factors=("rope_factors_short.weight", "rope_factors_long.weight"))
     ),
+    "olmo2": decoder(  # OLMo 2 and 3
+        DecoderSpec(
+            "neox",
+            projection_norms=True,
+            pre_norms=False,
+            post_norms=True,
+            sliding=True,
+            sliding_period=4,
+            sliding_base=False,
+        )
+    ),
+    "granite": decoder(
+        DecoderSpec("norm", rope_factors=("rope_freqs.weight", "rope_freqs.weight"), file_scales=True)
+    ),
+    "glm4": decoder(DecoderSpec("norm", post_norms=True)),  # GLM 4 0414, Z1
+    "smollm3": decoder(DecoderSpec("norm", unrotated_step=4)),
+    "seed_oss": decoder(DecoderSpec("neox", ffn_norm="post_attention_norm")),
+    "ernie4_5": decoder(DecoderSpec("norm")),
     "deepseek2": deepseek2.emit,
     "mamba": mamba.emit,
+    "jamba": jamba.emit,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from zinc_rt.host.errors import InputError
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import (
     AttentionHeads,
@@ -47,6 +48,14 @@ class DecoderSpec:
     """The file's YaRN betas count; most architectures ignore them."""
     head_norms: bool = False
     """Queries and keys are normed, head by head, before RoPE."""
+    projection_norms: bool = False
+    """Queries and keys are normed over all heads at once, before RoPE."""
+    pre_norms: bool = True
+    """The inputs of attention and feed-forward are normed."""
+    ffn_norm: str = "ffn_norm"
+    """The tensor that norms the feed-forward's input."""
+    unrotated_step: int = 0
+    """The last of as many layers has no RoPE; 0: every layer has it."""
     query_temperature: bool = False
     """Queries grow with the logarithm of their position."""
     expert_width: str = ""
@@ -59,7 +68,13 @@ class DecoderSpec:
     scaled_embedding: bool = False
     """Embeddings are multiplied by the square root of their width."""
     sliding: bool = False
-    """Some layers see only a window, and turn by a RoPE base of their own."""
+    """Some layers see only a window, and rotate by unscaled RoPE."""
+    sliding_period: int = 6
+    """Of as many layers one has no window, where the file does not say otherwise."""
+    sliding_base: bool = True
+    """Layers with a window have a separate RoPE base, 10000 where the file does not define it."""
+    file_scales: bool = False
+    """The file's scales of embeddings, attention, residuals and logits count, and whether RoPE is used."""
     logit_softcap: bool = False
     """The file's bound on the logits counts."""
     wide_scale_layers: int = 0
@@ -82,30 +97,41 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     beyond = m.limits.ctx > scaling.original_context  # of the requested context, not of the current position
     factors = frequency_factors(m, spec.rope_factors[beyond], n_rot)
     everywhere = rope_constants(m, n_rot, scaling=scaling, factors=factors)
-    within_window = rope_constants(m, n_rot, suffix="_swa") if spec.sliding else everywhere
+    within_window = everywhere
+    if spec.sliding:
+        within_window = rope_constants(m, n_rot, suffix="_swa", own_base=spec.sliding_base)
     window = m.hyper.integer("attention.sliding_window", 0) if spec.sliding else 0
     temperature = query_temperature(m, scaling) if spec.query_temperature else None
     experts = None
     if spec.expert_width and not (spec.dense_without_experts and not m.hyper.integer("expert_count", 0)):
         experts = softmax_experts(m, width_key=spec.expert_width)
 
-    windows = [window if window > 0 and is_sliding(m, layer) else 0 for layer in range(m.layers)]
+    windows = [
+        window if window > 0 and is_sliding(m, layer, spec.sliding_period) else 0 for layer in range(m.layers)
+    ]
     m.windows(windows)
 
+    scales = read_scales(m) if spec.file_scales else FileScales()
     x = m.embed()
     if spec.scaled_embedding:
         x = m.scale(x, m.width**0.5, "inp_scaled")
+    elif scales.embedding != 1.0:
+        x = m.scale(x, scales.embedding, "inp_scaled")
     for layer in range(m.layers):
         heads = read_heads(m, layer)
         if m.layers == spec.wide_scale_layers:
             heads = replace(heads, scale=(m.width / heads.heads) ** -0.5)
-        heads, tables = replace(heads, window=windows[layer]), within_window if windows[layer] else everywhere
-        h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}")
+        heads = replace(heads, window=windows[layer], scale=scales.attention or heads.scale)
+        rotated = scales.rope and not (spec.unrotated_step and (layer + 1) % spec.unrotated_step == 0)
+        tables = (within_window if windows[layer] else everywhere) if rotated else None
+        h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}") if spec.pre_norms else x
         y = attention(m, h, layer, spec, heads, tables, temperature)
         if spec.post_norms:
             y = m.norm(y, f"blk.{layer}.post_attention_norm.weight", f"attn_post_norm-{layer}")
+        if scales.residual != 1.0:
+            y = m.scale(y, scales.residual, f"attn_scaled-{layer}")
         x = m.add(y, x, f"{spec.labels.attended}-{layer}")
-        h = m.norm(x, f"blk.{layer}.ffn_norm.weight", f"ffn_norm-{layer}")
+        h = m.norm(x, f"blk.{layer}.{spec.ffn_norm}.weight", f"ffn_norm-{layer}") if spec.pre_norms else x
         if experts:
             y = moe_ffn(m, h, layer, experts)
         else:
@@ -113,8 +139,11 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
             y = dense_ffn(m, h, layer, width, activation=spec.activation)
         if spec.post_norms:
             y = m.norm(y, f"blk.{layer}.post_ffw_norm.weight", f"ffn_post_norm-{layer}")
+        if scales.residual != 1.0:
+            y = m.scale(y, scales.residual, f"ffn_scaled-{layer}")
         x = m.add(y, x, f"l_out-{layer}")
-    m.head(x, softcap=m.hyper.real("final_logit_softcapping", 0.0) if spec.logit_softcap else 0.0)
+    softcap = m.hyper.real("final_logit_softcapping", 0.0) if spec.logit_softcap else 0.0
+    m.head(x, softcap=softcap, scale=1.0 / scales.logit_divisor)
 
 
 def attention(
@@ -123,16 +152,21 @@ def attention(
     layer: int,
     spec: DecoderSpec,
     heads: AttentionHeads,
-    tables: tuple[str, str],
+    tables: tuple[str, str] | None,
     temperature: str | None,
 ) -> str:
+    """Emit attention with its projections. Without `tables`, nothing is rotated."""
     at, size = f"blk.{layer}", heads.head_dim
     q, k, v = qkv(m, h, layer, heads)
     if spec.head_norms:
         q = m.norm(q, f"{at}.attn_q_norm.weight", f"Qcur_normed-{layer}", size=size)
         k = m.norm(k, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}", size=size)
-    q = m.rope(q, tables, f"Q{spec.labels.rotated}-{layer}", head_dim=size, mode=spec.rope)
-    k = m.rope(k, tables, f"K{spec.labels.rotated}-{layer}", head_dim=size, mode=spec.rope)
+    if spec.projection_norms:
+        q = m.norm(q, f"{at}.attn_q_norm.weight", f"Qcur_normed-{layer}")
+        k = m.norm(k, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}")
+    if tables is not None:
+        q = m.rope(q, tables, f"Q{spec.labels.rotated}-{layer}", head_dim=size, mode=spec.rope)
+        k = m.rope(k, tables, f"K{spec.labels.rotated}-{layer}", head_dim=size, mode=spec.rope)
     if temperature is not None:
         columns = m.shape(q)[1:]
         q = m.value(Op.ROW_SCALE, (q, m.position, temperature), columns, f"Qcur_attn_temp_scaled-{layer}")
@@ -148,10 +182,35 @@ def query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
     return table if growth else None
 
 
-def is_sliding(m: ModelBuilder, layer: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class FileScales:
+    """Factors of a file. `attention`: of the scores, 0 for 1 / sqrt(head_dim); `logit_divisor` divides."""
+
+    embedding: float = 1.0
+    attention: float = 0.0
+    residual: float = 1.0
+    logit_divisor: float = 1.0
+    rope: bool = True
+
+
+def read_scales(m: ModelBuilder) -> FileScales:
+    """Read a file's scales. Raise InputError for a missing or zero logit_scale."""
+    divisor = m.hyper.real("logit_scale")
+    if divisor == 0:
+        raise InputError(f"{m.hyper.source}: logit_scale is 0, but logits are divided by it")
+    return FileScales(
+        embedding=m.hyper.real("embedding_scale", 1.0) or 1.0,
+        attention=m.hyper.real("attention.scale", 0.0),
+        residual=m.hyper.real("residual_scale", 1.0) or 1.0,
+        logit_divisor=divisor,
+        rope=m.hyper.boolean("rope.scaling.finetuned", True),
+    )
+
+
+def is_sliding(m: ModelBuilder, layer: int, default_period: int) -> bool:
     """Return whether a layer uses sliding-window attention. The pattern key is an array of flags, or a period
     whose last layer is global."""
     if m.hyper.is_array("attention.sliding_window_pattern"):
         return bool(m.hyper.integer("attention.sliding_window_pattern", layer=layer))
-    period = m.hyper.positive("attention.sliding_window_pattern", 6)
+    period = m.hyper.positive("attention.sliding_window_pattern", default_period)
     return layer % period < period - 1

@@ -1,0 +1,138 @@
+"""Plain decoders without a golden match a float64 forward pass written from llama.cpp's sources.
+
+The pass is checked itself by two architectures that have goldens of llama.cpp (test_goldens.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+
+IDS = [int(token) for token in np.random.default_rng(5).integers(3, 500, 21)]
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What src/models/NAME.cpp does differently from a plain llama."""
+
+    neox: bool = False
+    post_norms: bool = False
+    ffn_norm: str = "ffn_norm"
+    unrotated_step: int = 0
+    logit_divisor: float = 1.0
+    residual: float = 1.0
+    embedding: float = 1.0
+    attention: float = 0.0
+
+
+ARCHITECTURES = {
+    "glm4": Facts(post_norms=True),
+    "smollm3": Facts(unrotated_step=4),
+    "seed_oss": Facts(neox=True, ffn_norm="post_attention_norm"),
+    "ernie4_5": Facts(),
+    "granite": Facts(logit_divisor=1.6, residual=0.22, embedding=12.0, attention=0.09),
+    "llama": Facts(),
+}
+
+
+def float64_logits(gguf: GGUFFile, facts: Facts, ids: list[int]) -> Array:
+    key = lambda name: gguf.metadata[f"{gguf.architecture}.{name}"]  # noqa: E731
+    get = lambda name: gguf.tensors[name].data.astype(np.float64)  # noqa: E731
+    has = lambda name: name in gguf.tensors  # noqa: E731
+    eps = float(key("attention.layer_norm_rms_epsilon"))  # type: ignore[arg-type]
+    heads, kv_heads = int(key("attention.head_count")), int(key("attention.head_count_kv"))  # type: ignore[call-overload]
+    layers, n_rot = int(key("block_count")), int(key("rope.dimension_count"))  # type: ignore[call-overload]
+    base = float(key("rope.freq_base"))  # type: ignore[arg-type]
+    factors = get("rope_freqs.weight") if has("rope_freqs.weight") else 1.0
+
+    def rms(x: Array, name: str) -> Array:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * get(f"{name}.weight")
+
+    def linear(x: Array, name: str) -> Array:
+        y = x @ get(f"{name}.weight").T
+        return y + get(f"{name}.bias") if has(f"{name}.bias") else y
+
+    def rotate(x: Array) -> Array:
+        angle = np.arange(len(x))[:, None] * base ** (-2.0 * np.arange(n_rot // 2) / n_rot) / factors
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        halves = slice(0, n_rot // 2), slice(n_rot // 2, n_rot)
+        first, second = halves if facts.neox else (slice(0, n_rot, 2), slice(1, n_rot, 2))
+        y = x.copy()
+        y[..., first] = x[..., first] * cos - x[..., second] * sin
+        y[..., second] = x[..., first] * sin + x[..., second] * cos
+        return y
+
+    def attention(h: Array, at: str, turns: bool) -> Array:
+        q, k, v = (linear(h, f"{at}.attn_{name}") for name in "qkv")
+        q, k, v = (x.reshape(len(h), count, -1) for x, count in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        if turns:
+            q, k = rotate(q), rotate(k)
+        k, v = (np.repeat(x, heads // kv_heads, axis=1) for x in (k, v))
+        score = np.einsum("qhd,khd->hqk", q, k) * (facts.attention or q.shape[-1] ** -0.5)
+        score = np.where(np.tri(len(h), dtype=bool), score, -np.inf)
+        weights = np.exp(score - score.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return linear(np.einsum("hqk,khd->qhd", weights, v).reshape(len(h), -1), f"{at}.attn_output")
+
+    def feed_forward(h: Array, at: str) -> Array:
+        if has(f"{at}.ffn_gate.weight"):
+            gate, up = linear(h, f"{at}.ffn_gate"), linear(h, f"{at}.ffn_up")
+        else:
+            gate, up = np.split(linear(h, f"{at}.ffn_up"), 2, axis=-1)
+        return linear(gate / (1 + np.exp(-gate)) * up, f"{at}.ffn_down")
+
+    x = get("token_embd.weight")[ids] * facts.embedding
+    for layer in range(layers):
+        at = f"blk.{layer}"
+        turns = not (facts.unrotated_step and (layer + 1) % facts.unrotated_step == 0)
+        y = attention(rms(x, f"{at}.attn_norm"), at, turns)
+        x = x + facts.residual * (rms(y, f"{at}.post_attention_norm") if facts.post_norms else y)
+        y = feed_forward(rms(x, f"{at}.{facts.ffn_norm}"), at)
+        x = x + facts.residual * (rms(y, f"{at}.post_ffw_norm") if facts.post_norms else y)
+    head = "output.weight" if has("output.weight") else "token_embd.weight"
+    return rms(x, "output_norm") @ get(head).T / facts.logit_divisor
+
+
+def logits_of(gguf: GGUFFile) -> Array:
+    with Engine(gguf, CpuBackend("canonical-1"), ctx=32) as engine:
+        return engine.forward(IDS)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Callable[[str], GGUFFile]:
+    def build(architecture: str) -> GGUFFile:
+        path = tmp_path / f"{architecture}.gguf"
+        write_tiny(path, architecture, quant="f32")
+        return read_gguf(path)
+
+    return build
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_logits_match_the_float64_pass(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
+    gguf = tiny(architecture)
+    wanted = float64_logits(gguf, ARCHITECTURES[architecture], IDS)
+    away = np.abs(logits_of(gguf) - wanted).max()
+    print(f"{architecture}: {away:.1e}")
+    assert wanted.std() > 0.1
+    assert away < 1e-4
+
+
+@pytest.mark.parametrize("architecture,wrong", [("glm4", Facts()), ("smollm3", Facts()), ("seed_oss", Facts())])
+def test_float64_pass_notices_a_missing_fact(
+    architecture: str, wrong: Facts, tiny: Callable[[str], GGUFFile]
+) -> None:
+    gguf = tiny(architecture)
+    if architecture == "seed_oss":  # the norm exists under the other name only
+        wrong = Facts(ffn_norm="post_attention_norm")
+    assert np.abs(logits_of(gguf) - float64_logits(gguf, wrong, IDS)).max() > 1e-2
