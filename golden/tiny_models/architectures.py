@@ -9,16 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.golden.tiny_models.deepseek import deepseek2, deepseek2lite
-from zinc_rt.golden.tiny_models.gemma import gemma3, gemma4, gemma4moe
+from zinc_rt.golden.tiny_models.gemma import gemma, gemma3, gemma4, gemma4moe
 from zinc_rt.golden.tiny_models.llama import (
     ernie4_5,
+    exaone,
     glm4,
     granite,
+    granitemoe,
     llama,
     mistral,
     mistral3,
     mixtral,
     olmo2,
+    olmoe,
     phi3,
     phi3long,
     seed_oss,
@@ -26,7 +29,7 @@ from zinc_rt.golden.tiny_models.llama import (
 )
 from zinc_rt.golden.tiny_models.mamba import jamba, mamba
 from zinc_rt.golden.tiny_models.parts import Metadata, Sizes
-from zinc_rt.golden.tiny_models.qwen import qwen2, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
+from zinc_rt.golden.tiny_models.qwen import qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
@@ -68,4 +71,9 @@ ARCHITECTURES = {
     "smollm3": TinyArchitecture("smollm3", "llama-bpe", smollm3, 4),
     "seed_oss": TinyArchitecture("seed_oss", "gpt-2", seed_oss, 2, head_factor=2),
     "ernie4_5": TinyArchitecture("ernie4_5", "llama", ernie4_5, 2, head_factor=2, epsilon=1e-5),
+    "exaone": TinyArchitecture("exaone", "gpt-2", exaone, 2),
+    "gemma": TinyArchitecture("gemma", "gemma", gemma, 2, head_factor=2),
+    "qwen2moe": TinyArchitecture("qwen2moe", "qwen2", qwen2moe, 2, fixed_head_dim=True),
+    "olmoe": TinyArchitecture("olmoe", "gpt-2", olmoe, 2, epsilon=1e-5, fixed_head_dim=True),
+    "granitemoe": TinyArchitecture("granitemoe", "gpt-2", granitemoe, 2, epsilon=1e-5, fixed_head_dim=True),
 }

@@ -1,4 +1,4 @@
-"""Tensors and metadata of gemma3 and gemma4 files, gemma4 dense and with experts."""
+"""Tensors and metadata of gemma, gemma3 and gemma4 files, gemma4 dense and with experts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from zinc_rt.golden.tiny_models.parts import (
     Sizes,
     attention,
     blocks,
+    decoder_layers,
     dense,
     ends,
     expert_counts,
@@ -20,6 +21,12 @@ from zinc_rt.golden.tiny_models.parts import (
     wide_heads,
 )
 from zinc_rt.golden.tiny_models.weights import RandomWeights
+
+
+def gemma(s: Sizes, w: RandomWeights) -> Metadata:
+    ends(w, s, scaled=True)
+    decoder_layers(w, s)
+    return wide_heads(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim}
 
 
 def gemma3(s: Sizes, w: RandomWeights) -> Metadata:

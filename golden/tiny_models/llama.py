@@ -1,8 +1,9 @@
 """Tensors and metadata of plain decoders: llama, mistral, mixtral, mistral3, phi3, granite, olmo2, glm4, smollm3,
-seed_oss, ernie4_5."""
+seed_oss, ernie4_5, exaone, olmoe, granitemoe."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -168,3 +169,45 @@ def ernie4_5(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s, tied=True)
     decoder_layers(w, s)
     return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
+
+
+def exaone(s: Sizes, w: RandomWeights) -> Metadata:
+    ends(w, s)
+    w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
+    decoder_layers(w, s)
+    return wide_heads(s) | {"rope.freq_base": 1e6, "rope.dimension_count": s.head_dim}
+
+
+def olmoe(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return an olmoe model. It has as many heads of keys as of queries."""
+    s = replace(s, kv_heads=s.heads)
+    ends(w, s)
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s)
+        w.norm(f"{blk}.attn_q_norm", s.hidden)
+        w.norm(f"{blk}.attn_k_norm", s.hidden)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        routed(w, blk, s, width=s.ffn)
+    return {"attention.head_count_kv": s.heads, "rope.freq_base": 10000.0, **expert_counts(s)}
+
+
+def granitemoe(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a granitemoe model with a shared expert."""
+
+    def experts(w: RandomWeights, blk: str, s: Sizes) -> None:
+        routed(w, blk, s, width=s.ffn)
+        dense(w, blk, s, width=s.expert_ffn, suffix="_shexp")
+
+    ends(w, s)
+    decoder_layers(w, s, experts)
+    return {
+        "rope.freq_base": 10000.0,
+        "rope.dimension_count": s.head_dim,
+        "embedding_scale": 12.0,
+        "attention.scale": 0.09,
+        "residual_scale": 0.22,
+        "logit_scale": 1.6,
+        "expert_shared_feed_forward_length": s.expert_ffn,
+        **expert_counts(s),
+    }

@@ -1,4 +1,5 @@
-"""Tensors and metadata of qwen2, qwen3, qwen3moe and the DeltaNet hybrids qwen3next, qwen35 and qwen35moe."""
+"""Tensors and metadata of qwen2, qwen3, both with experts, and the DeltaNet hybrids qwen3next, qwen35 and
+qwen35moe."""
 
 from __future__ import annotations
 
@@ -23,6 +24,26 @@ def qwen2(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s, tied=True)
     decoder_layers(w, s, bias=True)
     return wide_heads(s) | {"rope.freq_base": 1e6}
+
+
+def qwen2moe(s: Sizes, w: RandomWeights) -> Metadata:
+    def feed_forward(w: RandomWeights, blk: str, s: Sizes) -> None:
+        routed(w, blk, s)
+        shared_expert(w, blk, s)
+
+    ends(w, s)
+    decoder_layers(w, s, feed_forward, bias=True)
+    widths: Metadata = {
+        "expert_feed_forward_length": s.expert_ffn,
+        "expert_shared_feed_forward_length": s.expert_ffn,
+    }
+    return expert_counts(s) | {"rope.freq_base": 1e6} | widths
+
+
+def shared_expert(w: RandomWeights, blk: str, s: Sizes) -> None:
+    """Add a shared expert with its gate."""
+    dense(w, blk, s, width=s.expert_ffn, suffix="_shexp")
+    w.normal(f"{blk}.ffn_gate_inp_shexp.weight", (s.hidden,), std=2 / s.hidden**0.5)
 
 
 def qwen3(s: Sizes, w: RandomWeights) -> Metadata:
@@ -85,8 +106,7 @@ def hybrid(s: Sizes, w: RandomWeights, *, joint_beta_alpha: bool, moe: bool) -> 
         if moe:
             router(w, blk, s)
             experts(w, blk, s, fused=layer % 4 == 1)  # both layouts are in circulation
-            dense(w, blk, s, width=s.expert_ffn, suffix="_shexp")
-            w.normal(f"{blk}.ffn_gate_inp_shexp.weight", (s.hidden,), std=2 / s.hidden**0.5)
+            shared_expert(w, blk, s)
         else:
             dense(w, blk, s)
     metadata: Metadata = wide_heads(s) | {

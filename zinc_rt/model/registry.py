@@ -34,11 +34,22 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
         )
     ),
     "qwen2": decoder(DecoderSpec("neox")),
+    "qwen2moe": decoder(
+        DecoderSpec("neox", expert_width="expert_feed_forward_length", renormalise=False, shared="gated")
+    ),
     "qwen3": decoder(DecoderSpec("neox", head_norms=True)),
     "qwen3moe": decoder(DecoderSpec("neox", head_norms=True, expert_width="expert_feed_forward_length")),
     "qwen3next": qwen_hybrid.emit,
     "qwen35": qwen_hybrid.emit,  # Qwen 3.5 and 3.6
     "qwen35moe": qwen_hybrid.emit,
+    "gemma": decoder(
+        DecoderSpec(
+            "neox",
+            activation=Op.GEGLU,
+            scaled_embedding=True,
+            labels=DecoderLabels(attended="sa_out"),
+        )
+    ),
     "gemma3": decoder(
         DecoderSpec(
             "neox",
@@ -67,8 +78,15 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             sliding_base=False,
         )
     ),
+    "olmoe": decoder(
+        DecoderSpec("neox", projection_norms=True, expert_width="feed_forward_length", renormalise=False)
+    ),
+    "exaone": decoder(DecoderSpec("neox", rope_factors=("rope_freqs.weight", "rope_freqs.weight"))),  # 3 and 3.5
     "granite": decoder(
         DecoderSpec("norm", rope_factors=("rope_freqs.weight", "rope_freqs.weight"), file_scales=True)
+    ),
+    "granitemoe": decoder(
+        DecoderSpec("norm", file_scales=True, expert_width="feed_forward_length", shared="plain")
     ),
     "glm4": decoder(DecoderSpec("norm", post_norms=True)),  # GLM 4 0414, Z1
     "smollm3": decoder(DecoderSpec("norm", unrotated_step=4)),
@@ -77,6 +95,16 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
     "deepseek2": deepseek2.emit,
     "mamba": mamba.emit,
     "jamba": jamba.emit,
+}
+
+# What the opcodes of this version cannot express, for architectures without a row.
+MISSING_FOR = {
+    "bert": "attention without a causal mask, layer norms with bias, learned positions, pooling",
+    "gemma2": "attention scores bounded by a soft cap",
+    "gpt-oss": "attention sinks, biases of experts, a clamped activation, softmax over the selected experts",
+    "mamba2": "the Mamba-2 scan, with groups and a scalar decay per head",
+    "nomic-bert": "attention without a causal mask, layer norms with bias, pooling",
+    "phi2": "layer norms with bias, a feed-forward without a gate",
 }
 
 
@@ -100,9 +128,11 @@ def build_model(
 
 
 def require_architecture(gguf: GGUFFile) -> None:
-    """Check that the file's architecture has a row here. Raise UnsupportedError."""
+    """Check that the file's architecture has a row here. Raise UnsupportedError, which names what is missing."""
     if gguf.architecture not in ARCHITECTURES:
+        missing = MISSING_FOR.get(gguf.architecture)
         raise UnsupportedError(
-            f"{gguf.path}: architecture {gguf.architecture!r} is not supported by this version",
+            f"{gguf.path}: architecture {gguf.architecture!r} is not supported by this version"
+            + (f": it needs {missing}" if missing else ""),
             next="choose a model of one of: " + ", ".join(ARCHITECTURES),
         )

@@ -20,6 +20,7 @@ from zinc_rt.model.blocks import (
     qkv,
     read_heads,
     rope_constants,
+    shared_expert,
     softmax_experts,
     write_kv,
 )
@@ -60,6 +61,10 @@ class DecoderSpec:
     """Queries grow with the logarithm of their position."""
     expert_width: str = ""
     """The key of an expert's width; "" where the feed-forward is always dense."""
+    renormalise: bool = True
+    """The weights of the selected experts are divided by their sum."""
+    shared: Literal["", "plain", "gated"] = ""
+    """An expert that every token uses, added as it is or times its gate."""
     dense_without_experts: bool = False
     """A file that counts no experts is dense; elsewhere it is an error."""
     activation: Op = Op.SWIGLU
@@ -104,7 +109,7 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     temperature = query_temperature(m, scaling) if spec.query_temperature else None
     experts = None
     if spec.expert_width and not (spec.dense_without_experts and not m.hyper.integer("expert_count", 0)):
-        experts = softmax_experts(m, width_key=spec.expert_width)
+        experts = replace(softmax_experts(m, width_key=spec.expert_width), renormalise=spec.renormalise)
 
     windows = [
         window if window > 0 and is_sliding(m, layer, spec.sliding_period) else 0 for layer in range(m.layers)
@@ -134,6 +139,9 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         h = m.norm(x, f"blk.{layer}.{spec.ffn_norm}.weight", f"ffn_norm-{layer}") if spec.pre_norms else x
         if experts:
             y = moe_ffn(m, h, layer, experts)
+            if width := shared_width(m, spec):
+                also = shared_expert(m, h, layer, width, gated=spec.shared == "gated", label="ffn_shexp")
+                y = m.add(y, also, f"ffn_out-{layer}")
         else:
             width = m.hyper.positive("feed_forward_length", layer=layer)
             y = dense_ffn(m, h, layer, width, activation=spec.activation)
@@ -172,6 +180,14 @@ def attention(
         q = m.value(Op.ROW_SCALE, (q, m.position, temperature), columns, f"Qcur_attn_temp_scaled-{layer}")
     y = attend(m, q, write_kv(m, k, v, layer, window=heads.window), layer, heads)
     return m.linear(y, f"{at}.attn_output", m.width, f"{spec.labels.projected}-{layer}")
+
+
+def shared_width(m: ModelBuilder, spec: DecoderSpec) -> int:
+    """Return the width of the shared expert, 0 if the model has none."""
+    if not spec.shared:
+        return 0
+    default = m.hyper.integer("feed_forward_length") if spec.shared == "gated" else 0
+    return m.hyper.integer("expert_shared_feed_forward_length", 0) or default
 
 
 def query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
