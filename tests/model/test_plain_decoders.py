@@ -6,7 +6,7 @@ The pass is checked itself by architectures that have goldens of llama.cpp (test
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,13 @@ from gguf_bytes import gguf_bytes, string
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.host.errors import InputError, UnsupportedError
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import ARCHITECTURES as SUPPORTED
-from zinc_rt.model.registry import MISSING_FOR, require_architecture
+from zinc_rt.model.registry import MISSING_FOR, build_model, require_architecture
 
 IDS = [int(token) for token in np.random.default_rng(5).integers(3, 500, 21)]
 Array = np.ndarray
@@ -192,6 +195,26 @@ WRONG = {
 def test_float64_pass_notices_a_missing_fact(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
     gguf, wrong = tiny(architecture), WRONG[architecture]
     assert np.abs(logits_of(gguf) - float64_logits(gguf, wrong, IDS)).max() > 1e-2
+
+
+def test_optional_scales_of_granite(tiny: Callable[[str], GGUFFile]) -> None:
+    gguf, limits = tiny("granite"), SequenceLimits(ctx=32)
+
+    def nodes(**changes: object) -> list[Node]:
+        changed = {f"granite.{key.replace('__', '.')}": value for key, value in changes.items()}
+        kept = {key: value for key, value in ({**gguf.metadata, **changed}).items() if value is not None}
+        return list(build_model(replace(gguf, metadata=kept), limits).graph.nodes)
+
+    assert sum(node.op is Op.ROPE for node in nodes()) == 6
+    assert not any(node.op is Op.ROPE for node in nodes(rope__scaling__finetuned=False))
+    assert nodes() != nodes(attention__scale=None)
+    (default, *_) = (node.attrs["scale"] for node in nodes(attention__scale=None) if "heads" in node.attrs)
+    assert default == 16**-0.5
+    plain = nodes(embedding_scale=None, residual_scale=None, logit_scale=1.0)
+    assert not any(node.op is Op.SCALE for node in plain)
+    for wrong in (None, 0.0):
+        with pytest.raises(InputError, match="logit_scale"):
+            nodes(logit_scale=wrong)
 
 
 def test_unsupported_architecture_names_what_is_missing(tmp_path: Path) -> None:

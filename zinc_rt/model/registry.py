@@ -86,7 +86,13 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
         DecoderSpec("norm", rope_factors=("rope_freqs.weight", "rope_freqs.weight"), file_scales=True)
     ),
     "granitemoe": decoder(
-        DecoderSpec("norm", file_scales=True, expert_width="feed_forward_length", shared="plain")
+        DecoderSpec(
+            "norm",
+            rope_factors=("rope_freqs.weight", "rope_freqs.weight"),
+            file_scales=True,
+            expert_width="feed_forward_length",
+            shared="plain",
+        )
     ),
     "glm4": decoder(DecoderSpec("norm", post_norms=True)),  # GLM 4 0414, Z1
     "smollm3": decoder(DecoderSpec("norm", unrotated_step=4)),
