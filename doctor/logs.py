@@ -55,6 +55,7 @@ _OURS_IN_TRACE = re.compile(  # a function of the driver, or the driver while it
     r"\bamdgpu\(\+\)"
 )
 _WARNING_LINES = 15  # a warning prints its registers as a crash does
+_LEADS_TO_CRASH = re.compile(r"\b(?:fail\w*|error|conflict|(?:modprobe|insmod) \S*amdgpu)\b", re.IGNORECASE)
 _BEFORE_CRASH = 15  # lines in which an error of the driver leads to a crash elsewhere
 
 
@@ -284,7 +285,7 @@ def _is_ours(lines: Sequence[str], index: int, path: _Path) -> bool:
         if _OURS_IN_TRACE.search(line):
             return True
     before = lines[max(0, index - _BEFORE_CRASH) : index]
-    return any(_OURS.search(line) and re.search(r"\b(?:fail\w*|error|conflict)\b", line, re.I) for line in before)
+    return any(_OURS.search(line) and _LEADS_TO_CRASH.search(line) for line in before)
 
 
 def _crashed(lines: Sequence[str], index: int) -> str:

@@ -9,7 +9,6 @@ BUS = (
         "bar-unassigned",
         "drivers/pci/setup-res.c",
         r"BAR [0-5](?: \[[^\]]*\])?: (?:no space for|failed to assign|can't assign|can't allocate)",
-        r"Not enough PCI address space for a large BAR",
         r"can't (?:claim|reserve) \[mem.*amdgpu",
         r"amdgpu.*Problem resizing BAR\d* \(-(?:12|16|28)\).*fatal",
         r"amdgpu.*BAR 0: .*not (?:set|assigned)",
@@ -18,6 +17,7 @@ BUS = (
         "bar-resize",
         "amdgpu/amdgpu_device.c",
         r"Problem resizing BAR ?0",
+        r"Not enough PCI address space for a large BAR",  # the driver goes on with the BAR that it had
         r"Unable to resize (?:FB )?BAR",
         r"BAR ?0 .*resize failed",
         r"can't resize BAR",

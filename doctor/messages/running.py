@@ -244,6 +244,6 @@ RUNNING = (
         r"VRAM is lost due to GPU reset",
         r"(?:MODE[12]|BACO|Mode[12]) reset",
         r"failed to halt cp",
-        r"Failed to initialize parser -125",
+        r"Failed to initialize parser - ?125",
     ),
 )

@@ -113,7 +113,7 @@ WORTH_A_LOOK = re.compile(
     r"amdgpu|kfd|\bdrm\b|AMD-Vi|DMAR|smmu|AER|pcie|BERT|Hardware Error|firmware|\bBAR\b|"
     r"power state|module|Lockdown|oom|[Oo]ut of memory"
     r"|avc: +denied|apparmor=\"DENIED|reset reason|mce: |Machine Check|[Cc]ritical temperature|Core temperature"
-    r"|powerplay|failed to send|PT BOs|detected stall|parser -125"
+    r"|powerplay|failed to send|PT BOs|detected stall|parser - ?125"
     r"|[Pp]anic|DPC: |page starting at"
     r"|sched_policy|max_num_of_queues|cwsr size|mapping addr"
     r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"

@@ -159,12 +159,21 @@ def _lost_and_kept(machine: InspectedMachine) -> tuple[list[LogEvent], list[LogE
     if machine.log is None:
         return [], []
     lost, kept = [], []
+    failed = machine.log.named("init-failed")
     for event in machine.log.named("bar-unassigned"):
         bar = re.search(r"BAR (\d)", event.text)
         later = (
             rf"{re.escape(event.address)}: BAR {bar[1]}(?: \[[^\]]*\])?: (?:assigned|releasing)" if bar else None
         )
-        if not later or not any(re.search(later, line) for line in machine.log.lines[event.at + 1 :]):
+        # a resize takes both BARs away and assigns them again; the driver ends if one stays without an address
+        resized = rf"{re.escape(event.address)}: BAR 0(?: \[[^\]]*\])?: assigned"
+        if (
+            event.address
+            and not failed
+            and any(re.search(resized, line) for line in machine.log.lines[event.at + 1 :])
+        ):
+            kept.append(event)
+        elif not later or not any(re.search(later, line) for line in machine.log.lines[event.at + 1 :]):
             lost.append(event)
         else:
             kept.append(event)
