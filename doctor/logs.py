@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from zinc_rt.doctor.messages.families import FAMILIES
 from zinc_rt.doctor.messages.message import KnownMessage
-from zinc_rt.doctor.messages.table import DRIVER_ERROR, HARMLESS, NEEDS_GPU, OF_VFIO, TABLE, WORTH_A_LOOK
+from zinc_rt.doctor.messages.table import DRIVER_ERROR, HARMLESS, NEEDS_GPU, OF_OTHERS, TABLE, WORTH_A_LOOK
 
 NEWEST_FIRST = 2  # steps back in time, from which on a log may be printed newest line first
 LINES = 100_000  # of a log; of a longer one the middle is cut
@@ -35,6 +35,11 @@ _BOOT = re.compile(r"^Linux version \d|^-- (?:Boot \w+|Reboot) --")
 ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _SHORT = re.compile(r"(?<![:\w])[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _OURS = re.compile(r"amdgpu|amdkfd|\bkfd\b", re.IGNORECASE)
+# A line of another driver about its device: `i915 0000:00:02.0: `.
+_OTHER_DRIVER = re.compile(
+    r"(?!amdgpu|kfd|drmn\d|pci|thermal|iommu|AMD-Vi)[a-z][\w-]* [0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: ",
+    re.IGNORECASE,
+)
 _BRIDGE = re.compile(r"pci (\S+): PCI bridge to \[bus ([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]")
 _CARD_SWITCH = re.compile(r"(?:pcieport|pci) (\S+?):? .*\[1002:147[89]\]")  # the PCIe switch on AMD's cards
 # drivers/pci/pcie/err.c: a driver below a port learns of the port's error
@@ -47,12 +52,13 @@ _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
 _CRASH = re.compile(
     r"\bBUG: |^IP: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|"
-    r"INFO: task .* blocked for|detected stall|Kernel panic - not syncing|^Panic Report|^RIP: "
+    r"INFO: task .* blocked for|detected stall|hung_task_timeout_secs\" disables|"
+    r"Kernel panic - not syncing|^Panic Report|^RIP: "
 )
 _TRACE_LINES = 80  # of a crash: registers, stack and modules
 _OURS_IN_TRACE = re.compile(  # a function of the driver, or the driver while it is being loaded
     r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|amdttm|amd_sched|amdkcl|gpu_sched)(?: [0-9a-f]+)?\]|"
-    r"\bamdgpu\(\+\)"
+    r"\bamdgpu\(\+\)|\b(?:amdgpu|amdkfd|kgd2kfd|amd_sched)_\w+\+0x"  # the driver may be built in
 )
 _WARNING_LINES = 15  # a warning prints its registers as a crash does
 _LEADS_TO_CRASH = re.compile(r"\b(?:fail\w*|error|conflict|(?:modprobe|insmod) \S*amdgpu)\b", re.IGNORECASE)
@@ -247,10 +253,10 @@ def _records(
 def _event(line: str, index: int, table: Sequence[KnownMessage]) -> LogEvent | None:
     if _is_harmless(line):
         return None
-    of_vfio = line.startswith("vfio-pci ")
+    of_another = bool(_OTHER_DRIVER.match(line)) and not _OURS.search(line)
     for row in table:
         match = row.pattern.search(line)
-        if not match or (of_vfio and row.event not in OF_VFIO):
+        if not match or (of_another and row.event not in OF_OTHERS):
             continue
         named = {name: value or "" for name, value in match.groupdict().items()}
         process = f"{named['name']} (pid {named['pid']})" if named.get("name") else ""

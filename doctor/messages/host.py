@@ -111,6 +111,12 @@ HOST = (
         # where the first line of the crash was cut off
         r"^R?IP: .*\+0x[0-9a-f]+/0x[0-9a-f]+ \[amdgpu(?: [0-9a-f]+)?\]",
     ),
-    *rows("task-blocked", "kernel/hung_task.c", r"INFO: task .* blocked for more than", r"rcu: .*detected stall"),
+    *rows(
+        "task-blocked",
+        "kernel/hung_task.c",
+        r"INFO: task .* blocked for more than",
+        r"rcu: .*detected stall",
+        r"hung_task_timeout_secs\" disables",
+    ),
     *rows("no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"),
 )

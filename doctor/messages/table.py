@@ -72,8 +72,8 @@ HARMLESS = (
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"\b0 (?:new )?(?:un)?correctable hardware errors?"),
 )
 
-# Events that a line of vfio-pci may name: it reports its own resets of a card that belongs to a virtual machine.
-OF_VFIO = frozenset({row.event for row in BUS} | {"no-response-from-card"})
+# Events that a line of another driver may name: of i915, or of vfio-pci, which resets cards of virtual machines.
+OF_OTHERS = frozenset({row.event for row in (*BUS, *HOST)})
 
 TABLE: tuple[KnownMessage, ...] = (*MODULE, *FIRMWARE, *BUS, *START, *RUNNING, *HOST, *START_ENDED)
 
@@ -117,5 +117,5 @@ WORTH_A_LOOK = re.compile(
     r"|[Pp]anic|DPC: |page starting at"
     r"|sched_policy|max_num_of_queues|cwsr size|mapping addr"
     r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"
-    r"blocked for more|vfio|Surprise|giving up",
+    r"blocked for more|hung_task_timeout|vfio|Surprise|giving up",
 )
