@@ -160,3 +160,14 @@ def test_panic_after_a_trace_of_the_driver_is_a_crash_of_it() -> None:
     panic = "Kernel panic - not syncing: Fatal exception\n"
     assert not parse(panic).events
     assert [event.name for event in parse(" amdgpu_bo_move+0x1/0x2 [amdgpu]\n" + panic).events] == ["oops"]
+
+
+def test_errors_of_another_driver_are_not_the_drivers() -> None:
+    assert not parse("i915 0000:00:02.0: [drm] Failed to load DMC firmware i915/adlp_dmc.bin.").events
+    assert not parse("vfio-pci 0000:0c:00.0: AMD_NAVI14: mode1 reset succeeded").events
+
+
+def test_blocked_task_in_a_built_in_driver_is_read_without_its_first_line() -> None:
+    head = '"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.\n'
+    assert [event.name for event in parse(head + " amdgpu_job_submit+0x71/0x7f\n").events] == ["task-blocked"]
+    assert not parse(head + " lima_vm_bo_del+0x1b8/0x1d0 [lima]\n").events
