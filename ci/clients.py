@@ -130,7 +130,9 @@ def result_line(result: ClientResult) -> str:
 
 @contextlib.contextmanager
 def server() -> Iterator[tuple[str, Path]]:
-    """Start zinc-rt serve on a free port. Yield its URL, and the model's tokenizer in Hugging Face's format."""
+    """Start zinc-rt serve on a free port. Yield the server's URL and the model's tokenizer in Hugging Face's
+    format.
+    """
     from hugging_face_files import write_files
 
     folder = FOLDER

@@ -109,7 +109,7 @@ def silicon_values() -> Values:
 
 
 def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Case, str]) -> list[Difference]:
-    """Return every case in which the two differ, in our order."""
+    """Return every case in which the two simulators differ, in our order."""
     return [
         Difference(program, case, ours.get(case, ""), theirs.get(case, ""), silicon.get(case, ""))
         for case in dict.fromkeys((*ours, *theirs))
@@ -153,11 +153,13 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", choices=tuple(programs(0)), action="append", help="run only these programs (default: all)"
+        "--only", choices=tuple(programs(0)), action="append", help="only run these programs (default: all)"
     )
     parser.add_argument("--seeds", type=int, default=50, metavar="N", help="number of random kernels (default 50)")
-    parser.add_argument("--ours", metavar="WORDS", help="command prefix for our simulator")
-    parser.add_argument("--theirs", metavar="WORDS", help="command prefix for theirs (default: rocjitsu)")
+    parser.add_argument("--ours", metavar="WORDS", help="command that starts our simulator")
+    parser.add_argument(
+        "--theirs", metavar="WORDS", help="command that starts their simulator (default: rocjitsu)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write every difference to this file")
     return parser
 

@@ -26,8 +26,8 @@ SAMPLES = ("Hello, world! 12345", "naïve  ünïcode\n\tdéjà vu — 你好", "
 
 
 def write_files(gguf: Path, folder: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and config.json. Raise UnsupportedError if they would tokenize a
-    text differently from the runtime.
+    """Write tokenizer.json, tokenizer_config.json and config.json. Raise UnsupportedError if the files would
+    tokenize a text differently from the runtime.
     """
     metadata = read_gguf(gguf).metadata
     ours = Tokenizer.from_metadata(metadata)

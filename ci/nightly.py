@@ -81,21 +81,25 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="folder with logs to replay"
     )
-    parser.add_argument("--fresh", action="store_true", help="start over, even if stages are finished")
+    parser.add_argument(
+        "--fresh", action="store_true", help="start over, even if some stages are already finished"
+    )
     parser.add_argument(
         "--store",
         type=Path,
         metavar="F",
-        help="store for the night's bundle (default: that of zinc-rt bundle)",
+        help="store for the night's bundle (default: the store of zinc-rt bundle)",
     )
     parser.add_argument(
-        "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models whose speeds are measured"
+        "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models to measure the speed of"
     )
     parser.add_argument(
-        "--require", metavar="A,B", help="stages that may not be skipped, such as lavapipe where its driver is"
+        "--require",
+        metavar="A,B",
+        help="stages that must not be skipped, such as lavapipe if its driver is installed",
     )
     parser.add_argument(
-        "--recover", default="", metavar="CMD", help="command that resets a hung card; it is tried once a hang"
+        "--recover", default="", metavar="CMD", help="command that resets a hung card; tried once per hang"
     )
     parser.add_argument(
         "--patience",
@@ -104,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="multiply the time limits of the stages (default 1)",
     )
-    parser.add_argument("--quick", action="store_true", help="run a part of each stage, to test the set-up")
+    parser.add_argument("--quick", action="store_true", help="run only a part of each stage, to test the setup")
     return parser
 
 
@@ -136,7 +140,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def existing_models(models: list[Path]) -> tuple[Path, ...]:
-    """Return the named models. Raise ValueError for a file that is not a model, and for two files of one name."""
+    """Return the named models. Raise ValueError for a file that is not a model, and for two files with the same
+    name.
+    """
     from zinc_rt.host.errors import ZincError
 
     paths = tuple(model.resolve() for model in models)
@@ -268,8 +274,8 @@ def lost_head(night: Night) -> str:
 
 
 def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = None) -> dict[str, Any]:
-    """Run every command of the stage in order, regardless of earlier failures. A stage that uses a hung card does
-    not run; after one that ran, the card is checked.
+    """Run every command of the stage in order, regardless of earlier failures. Skip a stage that uses a hung card,
+    and check the card after each stage that used it.
     """
     folder = night.of(stage.name)
     shutil.rmtree(folder, ignore_errors=True)  # a partial stage does not count
@@ -298,8 +304,8 @@ def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = N
 
 
 def run_command(folder: Path, command: StageCommand, limit: TimeLimit) -> dict[str, Any]:
-    """Run a command with its output in a log, and record its exit code. After the time limit, kill it with all its
-    processes.
+    """Run a command with its output in a log, and record its exit code. After the time limit, kill the command
+    with all its processes.
     """
     print(f"{folder.name:<9} {command.name} ...", flush=True)
     start = time.monotonic()
@@ -361,7 +367,9 @@ def processors() -> int:
 
 
 def die_with_parent() -> None:
-    """Make child processes die with a killed nightly run, so that they cannot write into the next one's files."""
+    """Make child processes die with a killed nightly run, so that they cannot write into the files of the next
+    run.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -399,8 +407,8 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
 
 
 def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
-    """Write a suite with one testcase per stage, with its unexpected results as the failure, which CI systems show
-    first; then a suite for each stage, with every probe, check and criterion and its time.
+    """Write a suite with one testcase per stage (its unexpected results are the failure, which CI systems show
+    first), then a suite per stage with every probe, check and criterion and its time.
     """
     mark = " [SIMULATED]" if night.device == "sim" else ""
     suites = Xml.Element("testsuites", name=f"nightly{mark}")
@@ -453,8 +461,8 @@ def page(night: Night) -> None:
 
 
 def archive_reports(night: Night, store: Path | None) -> None:
-    """Store the night as a bundle together with those of other machines. A failure of this step does not fail the
-    run.
+    """Store the night as a bundle, together with the bundles of other machines. A failure of this step does not
+    fail the run.
     """
     if missing_modules("bundle"):
         return

@@ -18,7 +18,7 @@ def check_command(night: Night) -> list[str]:
 
 
 def problem_of(line: list[str], seconds: float) -> str:
-    """Run a command. Return why it did not succeed, "" if it did; 77 means that nothing could run."""
+    """Run a command. Return the reason if it did not succeed, else ""; 77 means that nothing could run."""
     try:
         result = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
@@ -33,8 +33,8 @@ def problem_of(line: list[str], seconds: float) -> str:
 
 @dataclass
 class Card:
-    """The card of a night. `recover` is a command that resets it, for example one that sudo allows to the runner.
-    `hung` is why it does not answer; "" if it does.
+    """The card of a night. `recover` is a command that resets the card, for example one that sudo permits the
+    runner. `hung` is the reason if the card does not answer, else "".
     """
 
     night: Night

@@ -98,7 +98,7 @@ def gh(repository: str, *words: str, text: str = "") -> str:
 
 
 def update(case: NightOutcome, repository: str, checkout: Path) -> str:
-    """Bring the chip's issue in line with the night. Return what was done."""
+    """Update the chip's issue with the result of the night. Return what was done."""
     listed = gh(repository, "issue", "list", "--state", "open", "--label", LABEL, "--json", "number,title")
     numbers = [load["number"] for load in json.loads(listed or "[]") if load["title"] == case.title]
     if not case.failed:

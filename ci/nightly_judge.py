@@ -21,7 +21,7 @@ NOT_PASSING = ("fail", "blocked", "skip")
 
 @dataclass(frozen=True)
 class Flake:
-    """A check that fails intermittently, in `rate` of nights, for a known reason."""
+    """A check that fails intermittently, in a fraction `rate` of all nights, for a known reason."""
 
     rate: float
     reason: str
@@ -31,7 +31,7 @@ class Flake:
         return _at_least(nights, failures, self.rate) < SURPRISE
 
     def is_fixed(self, nights: int, failures: int) -> bool:
-        """Return whether it should have failed by now."""
+        """Return whether the check should have failed by now."""
         return not failures and (1 - self.rate) ** nights < SURPRISE
 
 
@@ -53,7 +53,7 @@ class StageJudgement:
 
 
 class UnusableExpectations(Exception):
-    """The file cannot be used; the message is the reason."""
+    """The file cannot be used; the message states the reason."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ChipExpectations:
         return next((item for glob, item in self.flakes.items() if fnmatchcase(id_, glob)), None)
 
     def reason(self, status: str, id_: str) -> str:
-        """Return why a result need not pass; empty if it must."""
+        """Return the reason why a result does not have to pass; empty if it must pass."""
         return next((reason for glob, reason in self.may.get(status, {}).items() if fnmatchcase(id_, glob)), "")
 
     def judge(
@@ -88,8 +88,8 @@ class ChipExpectations:
         could: Collection[str] = (),
     ) -> StageJudgement:
         """Evaluate a stage's results. `whole`: the stage ran completely. `known` are earlier nights and failures
-        of flakes. `could` are results with all requirements met, which may not be blocked. A result that passes
-        although a row of `may` allows it not to is wrong: the row would hide its next failure.
+        of flakes. `could` are results whose requirements are met, which must not be blocked. A result that passes
+        although a row of `may` allows it to fail is unexpected: the row would hide its next failure.
         """
         judged = StageJudgement()
         for result in results:

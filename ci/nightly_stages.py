@@ -72,8 +72,8 @@ def now() -> str:
 
 @dataclass(frozen=True, order=True)
 class Speed:
-    """One run of zinc-rt perf bench. `beside` is another program, run alternately. `shows` are the criteria it is
-    for; `requests`: one of them is measured through the scheduler.
+    """One run of zinc-rt perf bench. `beside` is another program, run alternately. `shows` are the criteria that
+    it measures; `requests`: at least one of them is measured through the scheduler.
     """
 
     model: Path
@@ -110,7 +110,7 @@ def identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
 
 def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
     """Return one run for each tier and number of slots that a criterion requires of one of these models. Criteria
-    that no bench of this version records, and tiers that are not built, have none.
+    that no bench of this version records, and tiers that are not built, have no run.
     """
     from zinc_rt.backends import registry
     from zinc_rt.perf.gate.figures import FIGURES
@@ -141,7 +141,7 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
 @dataclass(frozen=True)
 class Night:
     """The parameters of a run. `device` is as for every command; `folder` has one subfolder per stage. `models`
-    are the named ones, in addition to the embedded ones. `required` are stages that may not be skipped.
+    are the named models, in addition to the embedded ones. `required` are stages that must not be skipped.
     `patience` multiplies their time limits.
     """
 
@@ -182,7 +182,9 @@ class Night:
 
 @dataclass(frozen=True)
 class StageCommand:
-    """One process. `name` is the stem of its files in the stage's folder; `judged`: its report's results count."""
+    """One process. `name` is the stem of its files in the stage's folder; `judged`: the results in its report
+    count.
+    """
 
     name: str
     argv: list[str]
@@ -191,7 +193,7 @@ class StageCommand:
 
 @dataclass(frozen=True)
 class NightlyStage:
-    """One stage. If `commands` is empty, `why_not` is the reason. `card`: it uses the card of the night."""
+    """One stage. If `commands` is empty, `why_not` is the reason. `card`: the stage uses the card of the night."""
 
     name: str
     commands: Callable[[Night], list[StageCommand]]
@@ -288,7 +290,9 @@ def replay(night: Night) -> list[StageCommand]:
 
 
 def perf(night: Night) -> list[StageCommand]:
-    """Measure speed: a small run on a simulated device, whose speed is no evidence; a complete one on hardware."""
+    """Measure speed: a small run on a simulated device, whose speed is not evidence; a complete run on
+    hardware.
+    """
     simulated = night.device == "sim"
     load = ["--prompt-tokens", "8", "--tokens", "8", "--runs", "3"] if simulated else ["--runs", "5"]
     folder, model = night.of("perf"), MODELS[0]
@@ -309,7 +313,7 @@ def perf(night: Night) -> list[StageCommand]:
 @dataclass(frozen=True)
 class NightDevice:
     """A Vulkan device. `option` is for --device; `software`: its driver computes on the processor; `why_not` is
-    why it cannot run, "" if it can.
+    the reason if it cannot run, else "".
     """
 
     option: str
@@ -356,7 +360,7 @@ def usable(*, software: bool) -> list[NightDevice]:
 
 
 def no_usable_device(*, software: bool) -> str:
-    """Return why no such device can run anything; "" if one can."""
+    """Return the reason if no such device can run anything, else ""."""
     if usable(software=software):
         return ""
     broken = [f"{device.name}: {device.why_not}" for device in devices() if device.software == software]
@@ -366,7 +370,7 @@ def no_usable_device(*, software: bool) -> str:
 
 
 def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) -> list[StageCommand]:
-    """Run its probes, then compare models with T-CPU and, where one is committed, with the golden of every
+    """Run the device's probes, then compare models with T-CPU and, if one is committed, with the golden of every
     node.
     """
     name = f"{device.stem}-test"

@@ -117,7 +117,7 @@ def settings_of(environment: Mapping[str, str]) -> StepSettings:
 
 
 def models_of(text: str, chip: str) -> tuple[str, ...]:
-    """Return the models of a chip: from one path a line, a JSON list, or a JSON object by chip."""
+    """Return the models of a chip from one path per line, a JSON list, or a JSON object by chip."""
     if not text.strip().startswith(("{", "[")):
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     try:
@@ -132,7 +132,7 @@ def models_of(text: str, chip: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def secret_file(value: str, name: str) -> Iterator[Path | None]:
-    """Yield the path of a value that is a file or the file's text; None if there is no value."""
+    """Yield a path for a value that is a path or the text of a file; None if there is no value."""
     is_path = not any(character.isspace() for character in value.strip())
     if is_path:
         yield Path(value).expanduser() if value else None
@@ -158,8 +158,8 @@ def restore(settings: StepSettings) -> int:
 
 
 def must_sign(settings: StepSettings, signers: Path) -> bool:
-    """Return whether the head must be signed: a card's always, once there are signers; the simulated device's
-    if it is one of them.
+    """Return whether the head must be signed: always for a card once there are signers, and for the simulated
+    device if it is a signer.
     """
     try:
         names = [line.split()[0] for line in signers.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -235,7 +235,7 @@ def summary(settings: StepSettings) -> int:
 
 
 def issue(settings: StepSettings) -> int:
-    """Compare with the last commit that passed, which the store knows."""
+    """Compare with the last commit that passed, according to the store."""
     night = read_json(settings.out / SUMMARY)
     if not night.get("finished"):
         night = {"exit": 1, "device": settings.device, "stages": []}

@@ -27,12 +27,12 @@ COMMITTER = ("-c", "user.name=zinc-rt nightly", "-c", "user.email=nightly@localh
 
 
 class StoreError(Exception):
-    """The store or its contents cannot be used; the message says what to do next."""
+    """The store or its contents cannot be used; the message states the next step."""
 
 
 def git(folder: Path, *words: str, check: bool = True, token: str = "") -> str:
     """Run git in a folder and return its output. Raise StoreError with git's last line. `token` is for GitHub; it
-    goes through the environment, so that no file and no process list has it.
+    is passed in the environment, so that no file or process list contains it.
     """
     environment = dict(os.environ)
     if token:
@@ -79,8 +79,8 @@ class NightStore:
             git(self.clone, "reset", "--quiet", "--hard", "FETCH_HEAD")
 
     def restore(self, history: Path, flakes: Path, signers: Path | None) -> str:
-        """Bring history and flakes onto this machine. Return what was done. Raise StoreError if the stored head is
-        not signed by one of `signers`, or if the two histories contradict each other.
+        """Copy the history and flakes to this machine. Return what was done. Raise StoreError if the stored head
+        is not signed by one of `signers`, or if the two histories contradict each other.
         """
         from zinc_rt.host.errors import ZincError
         from zinc_rt.perf.history.chain import read

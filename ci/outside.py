@@ -35,7 +35,7 @@ TIMEOUT_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True)
 class OutsideFile:
-    """A file by address and hash. `sizes`: (pattern, replacement) of problem sizes, the only edits."""
+    """A file with its URL and hash. `sizes`: (pattern, replacement) of problem sizes, the only edits."""
 
     url: str
     sha256: str
@@ -48,8 +48,9 @@ class OutsideFile:
 
 @dataclass(frozen=True, slots=True)
 class OutsideProgram:
-    """A program. `words` follow `python`; FILE stands for the fetched file. `right`: a pattern of the output for
-    right results, counted; without one the exit code decides."""
+    """A program. `words` follow `python`; FILE stands for the fetched file. `right`: a pattern in the output whose
+    matches are counted as right results; without it, the exit code decides.
+    """
 
     project: str
     name: str
@@ -123,7 +124,7 @@ PROGRAMS_OF = (
 
 
 def fetched(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
-    """Return the unedited file in the cache. Raise OSError with the reason if it cannot be had."""
+    """Return the unedited file in the cache. Raise OSError with the reason if it cannot be fetched."""
     kept = CACHE / file.sha256[:16] / file.name
     if not kept.exists():
         if folder is not None:
@@ -214,7 +215,9 @@ def judge(row: OutsideRow, program: OutsideProgram, output: str, report: Path) -
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ci/run.py outside", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs or projects (default: all)")
-    parser.add_argument("--files", type=Path, metavar="FOLDER", help="take the files from this folder")
+    parser.add_argument(
+        "--files", type=Path, metavar="FOLDER", help="use the files in this folder instead of downloading them"
+    )
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     parser.add_argument("--json", metavar="F", help="write the rows")
     arguments = parser.parse_args(words)

@@ -89,7 +89,7 @@ def ready() -> bool:
 
 
 def usable() -> bool:
-    """Return whether .venv can be installed into: not from an interrupted set-up, not of another Python."""
+    """Return whether .venv can be installed into: it must not be from an interrupted setup or another Python."""
     return not UNFINISHED.exists() and PYTHON.exists() and (VENV / "lib" / f"python{VERSION}").is_dir()
 
 
@@ -113,7 +113,7 @@ def install(venv: Path, *packages: str) -> int:
 
 
 def pip_problem() -> str | None:
-    """Return what is wrong with this Python's pip, or None."""
+    """Return the problem with this Python's pip, or None."""
     asked = subprocess.run([*pip(), "--version"], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         return f"{pip()[0]} has no pip. Install it (Debian, Ubuntu: apt install python3-pip) and run this again."
@@ -125,7 +125,7 @@ def pip_problem() -> str | None:
 
 @contextlib.contextmanager
 def lock_venv() -> Iterator[None]:
-    """Wait until another run has finished its set-up."""
+    """Wait until another run has finished its setup."""
     import fcntl
 
     with (ROOT / "pyproject.toml").open() as file:
@@ -185,7 +185,9 @@ def set_up_docs() -> int:
 
 
 def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str]]:
-    """Return the process or processes of a command, run in order until one fails. `venv` has the site builder."""
+    """Return the process or processes of a command, run in order until one fails. `venv` contains the site
+    builder.
+    """
     if name == "test":
         return [[str(PYTHON), "-m", "pytest", *arguments]]
     if name == "lint":

@@ -30,7 +30,7 @@ PRODUCT = "zinc-rt"
 
 
 def requirements_of(distribution: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Return the names of a distribution's requirements here, with the requested extras of each."""
+    """Return the names of a distribution's requirements on this platform, each with the requested extras."""
     for line in distribution.requires or ():
         requirement = Requirement(line)
         marker = requirement.marker

@@ -36,12 +36,12 @@ exit codes: 0 every step succeeded, 1 a step failed, 2 wrong usage or a workflow
 
 
 class CannotRun(Exception):
-    """The workflow uses something that this script does not know."""
+    """The workflow uses a feature that this script does not support."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job with the values of its expressions, by name: vars.NIGHTLY_CHIPS."""
+    """A job with the values of its expressions by name, such as vars.NIGHTLY_CHIPS."""
 
     name: str
     row: Mapping[str, Any]
@@ -123,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="vars.X=..., matrix.chip=..."
     )
-    parser.add_argument("--list", action="store_true", help="show the steps and run none")
+    parser.add_argument("--list", action="store_true", help="show the steps without running them")
     arguments = parser.parse_args(argv)
     try:
         workflow = load(arguments.workflow)

@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--ctx", type=int)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--replicas", type=int, default=1, help="one a device")
-    parser.add_argument("--slots", type=int, default=8, help="requests that a replica takes at once")
+    parser.add_argument("--slots", type=int, default=8, help="maximum number of concurrent requests per replica")
     parser.add_argument("--gpus", type=float, default=0, help="of Ray's, a replica")
     options = parser.parse_args()
     replicas = Replica.options(

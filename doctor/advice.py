@@ -45,7 +45,9 @@ _SETTING = re.compile(r"\b((?:amdgpu\.)?\w+=[\w.]+)")
 
 
 def with_advice(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:
-    """Return the finding with advice for this machine. `blamed`: settings that other findings call a cause."""
+    """Return the finding with advice for this machine. `blamed`: settings that other findings report as a
+    cause.
+    """
     output = finding.next
     for setting in dict.fromkeys(_SETTING.findall(output)):
         name, _, value = setting.partition("=")

@@ -113,7 +113,7 @@ class MachineCapture:
 
 
 def with_grep_output(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files, with those that sysfs.txt and sysfs-later.txt contain as lines `path:content`."""
+    """Return the files, including those listed in sysfs.txt and sysfs-later.txt as lines `path:content`."""
     result = dict(files)
     for name, prefix in ((SYSFS, ""), ("sysfs-later.txt", LATER)):
         lines: dict[str, list[str]] = {}
@@ -130,7 +130,7 @@ def unpack(archive: Path) -> MachineCapture:
     """Read a capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, without unpacking it to
     disk.
 
-    Raises InputError for a file that is neither, or is truncated.
+    Raises InputError for a file that is neither or is truncated.
     """
     unreadable: dict[str, str] = {}
     files: dict[str, bytes] = {}
@@ -156,7 +156,9 @@ def unpack(archive: Path) -> MachineCapture:
 
 
 def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
-    """Create a capture from an archive's files. Its folder is the topmost with capture.json, proc/version, ..."""
+    """Create a capture from an archive's files. The capture is the topmost folder with capture.json, proc/version,
+    ...
+    """
     for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt", SYSFS):
         index = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
         if index:
@@ -223,8 +225,8 @@ def capture(root: Path = Path("/"), *, ioctls: bool = False, hung: bool = False)
     """Capture a machine: files below `root` and, if that is this machine's own root, the output of its
     programs.
 
-    Nothing is written, no queue is opened, a suspended GPU is not woken. `ioctls`: also query open device
-    nodes. `hung`: also two samples of what shows whether the GPU advances, 3 s apart.
+    Nothing is written, no queue is opened, and a suspended GPU is not woken. `ioctls`: also query open device
+    nodes. `hung`: also take two samples, 3 s apart, that show whether the GPU advances.
     """
     files, unreadable = gather(root, ioctls=ioctls, hung=hung)
     return MachineCapture(files, unreadable)

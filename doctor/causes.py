@@ -295,7 +295,7 @@ def may_explain(cause: str, consequence: str, more: tuple[str, ...] = ()) -> boo
 
 
 def is_inner_step(finding: str, other: str, lines: int) -> bool:
-    """Return whether a finding is a step of another that is logged `lines` later."""
+    """Return whether a finding is a step of another finding that is logged that many `lines` later."""
     return (other, finding) in LOGGED_LATER and 0 <= lines <= NEAR
 
 

@@ -52,9 +52,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--hung",
         action="store_true",
-        help="the machine hangs and the log is silent: sample fences, interrupts, queues and MES twice (as root)",
+        help="for a hang without log messages: sample fences, interrupts, queues and MES twice (as root)",
     )
-    parser.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
+    parser.add_argument("--capture", type=Path, metavar="DIR", help="save all files that are read to this folder")
     parser.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
     add_json(parser, tables=False)
     return parser
@@ -127,7 +127,9 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
 
 
 def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport:
-    """Return a result per finding: a cause is a failure, notes are reported; no GPU and unknowns are skips."""
+    """Return a result per finding: causes are failures, notes are reported, and a missing GPU and unknowns are
+    skips.
+    """
     from dataclasses import asdict
 
     from zinc_rt.cli.report import Result, Status

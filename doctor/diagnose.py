@@ -41,8 +41,9 @@ class Diagnosis:
         return frozenset(item for finding in self.findings for item in finding.cause_of)
 
     def exit_code(self) -> int:
-        """Return 0 for a healthy machine, 1 if a cause was found, 77 if there is no AMD GPU, or nothing was
-        found while something that matters is unknown."""
+        """Return 0 for a healthy machine, 1 if a cause was found, 77 if there is no AMD GPU, or if no cause was
+        found but relevant values are unknown.
+        """
         if any(finding.severity == "broken" for finding in self.findings):
             return 1
         about_a_gpu = any(f.severity != "note" and not f.id.startswith(ABOUT_THE_HOST) for f in self.findings)
@@ -54,7 +55,9 @@ class Diagnosis:
 
     @property
     def hazard(self) -> int | None:
-        """Return the highest --hazard of probes before the machine is mended; None if it may run all."""
+        """Return the highest --hazard of probes that may run before the machine is repaired; None if all may
+        run.
+        """
         return min((f.hazard for f in self.findings if f.hazard is not None), default=0 if self.hung else None)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -65,7 +68,7 @@ class Diagnosis:
 
 def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -> Diagnosis:
     """Diagnose a capture. Never raises for the contents of a capture. `device`: only this GPU, by PCI
-    address, card or render node. `hung`: the machine is said to hang, which is never healthy."""
+    address, card or render node. `hung`: the user reports a hang, so the result is never healthy."""
     machine = replace(read_machine(capture), hung=hung)
     if device:
         machine = select_gpu(machine, device)
@@ -128,8 +131,8 @@ def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, See
 
 
 def _sort_by_cause(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ...]:
-    """Order trees of causes, most severe first. Of two that could explain each other, the lower layer is the
-    cause.
+    """Order trees of causes, most severe first. If two findings could explain each other, the one in the lower
+    layer is the cause.
     """
     below: dict[int, list[int]] = {index: [] for index in range(len(found))}
     roots = set(below)

@@ -20,7 +20,7 @@ ASLEEP = "the GPU is suspended, and reading would wake it"
 
 
 def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reasons]:
-    """Collect files and reasons. `hung`: also two samples of what shows whether the GPU advances."""
+    """Collect files and reasons. `hung`: also take two samples that show whether the GPU advances."""
     files: Files = {}
     unreadable: Reasons = {}
     for pattern in sources.MACHINE:
@@ -44,7 +44,9 @@ def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reas
 
 
 def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable: Reasons) -> None:
-    """Two samples, each in a thread of its own: reading the registers of a GPU that is gone may not return."""
+    """Take two samples, each in a separate thread, because reading the registers of a lost GPU may never
+    return.
+    """
     if any(_is_suspended(files, name) for name in devices):
         unreadable["sys/kernel/debug/kfd/hqds"] = ASLEEP
         return
@@ -73,8 +75,8 @@ def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable:
 
 
 def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
-    """List every PCI function by vendor and class, and AMD's graphics functions completely: one may have no
-    driver.
+    """List every PCI function by vendor and class, and AMD's graphics functions completely, because one may have
+    no driver.
     """
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
         where = f"sys/bus/pci/devices/{folder.name}"

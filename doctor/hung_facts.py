@@ -24,7 +24,7 @@ _NOTHING = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class HardwareQueueState:
-    """One hardware queue (HQD). Positions in dwords; `wptr` is the last value that the doorbell brought."""
+    """One hardware queue (HQD). Positions in dwords; `wptr` is the last value written to the doorbell."""
 
     place: str
     active: bool
@@ -90,7 +90,7 @@ def _sample(capture: MachineCapture, prefix: str) -> HungSample:
 
 
 def _interrupts(text: str | None) -> int | None:
-    """Return the number of amdgpu's interrupts on all processors; None if it has no line."""
+    """Return the number of amdgpu's interrupts on all processors; None if there is no line for it."""
     lines = [line for line in (text or "").splitlines() if re.search(r"\bamdgpu\b", line)]
     if not lines:
         return None

@@ -18,8 +18,9 @@ LOG_RECORDS = 200_000
 
 
 def identity() -> str:
-    """Return the identity of this process as `id` prints it: its present groups, not those after the next
-    login."""
+    """Return the identity of this process as `id` prints it, with its current groups, not those after the next
+    login.
+    """
 
     def user(uid: int) -> str:
         try:
@@ -76,7 +77,7 @@ MANAGERS = (  # the first that answers
 
 
 def packages(files: Files, unreadable: Reasons) -> None:
-    """Return the file packages.txt: packages that matter for a GPU, one `name version` per line."""
+    """Return packages.txt: packages relevant for a GPU, one `name version` per line."""
     for command in MANAGERS:
         output = run(command)
         if isinstance(output, bytes):
@@ -115,8 +116,9 @@ def lspci(files: Files, unreadable: Reasons) -> None:
 
 
 def users(files: Files, devices: dict[str, Path]) -> None:
-    """Return the file users.txt: `pid name node` for each process that has a GPU's node open, as far as
-    visible to this user."""
+    """Return users.txt: `pid name node` for each process that has a GPU's node open, as far as this user can
+    see.
+    """
     if not devices:
         return
     lines = []

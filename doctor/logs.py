@@ -78,7 +78,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class LinuxLog:
-    """The last boot in the log; earlier boots are irrelevant."""
+    """Return the last boot in the log; earlier boots are irrelevant."""
 
     lines: tuple[str, ...]  # without prefixes
     events: tuple[LogEvent, ...]
@@ -161,7 +161,7 @@ def _time(line: str) -> float | None:
 
 
 class _Path:
-    """The PCI functions that are a GPU's: itself, and the bridges above it as far as capture and log tell."""
+    """The PCI functions of a GPU: the GPU itself and the bridges above it that the capture and the log show."""
 
     def __init__(self, lines: Sequence[str], near: Collection[str]) -> None:
         known = {address.lower() for address in near}
@@ -195,7 +195,7 @@ class _Path:
         )
 
     def is_unknown_bridge(self, line: str) -> bool:
-        """Return whether only bridges are named, none of which the log places."""
+        """Return whether only bridges are named, and the log shows the position of none of them."""
         named = {match.lower() for match in ADDRESS.findall(line)}
         return "pcieport" in line and bool(named) and not named & self.placed
 
@@ -210,7 +210,7 @@ def _failing_ports(lines: Sequence[str]) -> set[str]:
 def _records(
     lines: Sequence[str], path: _Path, events: list[LogEvent], elsewhere: list[LogEvent]
 ) -> frozenset[int]:
-    """Read the firmware's error records (GHES, BERT), whose address and severity stand in different lines."""
+    """Read the firmware's error records (GHES, BERT), whose address and severity are on different lines."""
     consumed: set[int] = set()
     section: dict[str, str] = {}
     start, mark = 0, ""
@@ -275,7 +275,9 @@ def _address(line: str) -> str:
 
 
 def _is_ours(lines: Sequence[str], index: int, path: _Path) -> bool:
-    """Return whether a crash is amdgpu's: by its line, its stack, or an error of the driver just before it."""
+    """Return whether a crash was caused by amdgpu, judged by its line, its stack, or an error of the driver just
+    before it.
+    """
     if not lines[index].startswith("RIP: ") and path.concerns_gpu(lines[index]):
         return True
     if not _CRASH.search(lines[index]):

@@ -53,7 +53,7 @@ class Function:
 
 
 def parse(text: str) -> dict[str, Function]:
-    """Parse the output. All lines between two headers belong to the first. Unknown lines are kept in
+    """Parse the output. All lines between two headers belong to the first header. Unknown lines are kept in
     `text`."""
     functions: dict[str, Function] = {}
     head: tuple[str, str] | None = None

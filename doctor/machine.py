@@ -160,7 +160,7 @@ class InspectedMachine:
     hung: bool = False  # the user says that it hangs
 
     def start_logged(self, gpu: InspectedGpu) -> bool:
-        """Return whether the log has the last line of the driver's start on this GPU."""
+        """Return whether the log contains the last line of the driver's initialisation of this GPU."""
         named = rf" for {re.escape(gpu.address)}\b" if len(self.gpus) > 1 else r"\b"
         return self.log is not None and self.log.search(rf"Initialized amdgpu .*{named}") is not None
 

@@ -187,7 +187,7 @@ def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> I
 
 
 def _bar(resource: str | None) -> int | None:
-    """Size of BAR 0: the first line of `resource`, start and end."""
+    """Return the size of BAR 0, from start and end in the first line of `resource`."""
     words = (resource or "").split()
     try:
         start, end = int(words[0], 16), int(words[1], 16)
@@ -288,7 +288,7 @@ def _with_lspci(
 
 
 def _lspci_link(entry: lspci.Function, capture: MachineCapture) -> Link:
-    """The link by lspci; by sysfs where lspci ran without root, which hides the capabilities."""
+    """Return the link from lspci, or from sysfs if lspci ran without root, which hides the capabilities."""
     if entry.link is None:
         return _link(capture, f"sys/bus/pci/devices/{entry.address}", entry.address)
     now, maximum = entry.link, entry.link_most or (None, None)
@@ -296,7 +296,7 @@ def _lspci_link(entry: lspci.Function, capture: MachineCapture) -> Link:
 
 
 def _without_address(by_slot: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
-    """Find the GPU without an address that this lspci entry describes: by its id, or if there is only one."""
+    """Find the GPU without an address that this lspci entry describes: by id, or the only one."""
     lost = [gpu for gpu in by_slot.values() if not gpu.address]
     same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
     return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None

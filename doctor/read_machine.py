@@ -68,7 +68,7 @@ def read_machine(capture: MachineCapture) -> InspectedMachine:
 
 
 def _bridges(capture: MachineCapture, known: tuple[InspectedGpu, ...]) -> set[str]:
-    """Return the addresses whose bus errors concern a GPU: its own and those above it."""
+    """Return the addresses whose bus errors concern a GPU: its own and those of bridges above it."""
     listed = lspci.parse(capture.text("lspci.txt") or "")
     addresses = {link.address for gpu in known for link in gpu.links if link.address}
     addresses |= {gpu.address for gpu in known if gpu.address}

@@ -64,10 +64,10 @@ def _inside(name: str) -> str:
 
 
 def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
-    """Read the file; of a longer one return its two ends, with CUT between them. sysfs files report wrong
+    """Read the file; if it is too long, return its two ends with CUT between them. sysfs files report wrong
     sizes.
 
-    Reads are split, because the kernel allocates the size of one read of /proc/sys and rejects megabytes.
+    Reads are split, because the kernel allocates a buffer for each read of /proc/sys and rejects megabytes.
     """
     with path.open("rb", buffering=0) as file:
         data = _pieces(file, most_bytes + 1)
@@ -112,8 +112,9 @@ def read_one(path: Path, name: str, files: Files, unreadable: Reasons) -> None:
 
 
 def run(command: Iterable[str]) -> bytes | str:
-    """Return the output of a program, or the reason why there is none. It runs in the C locale, because
-    its words are parsed."""
+    """Return the output of a program, or the reason why there is none. The program runs in the C locale, because
+    its output is parsed.
+    """
     try:
         result = subprocess.run(
             list(command),

@@ -10,8 +10,9 @@ from zinc_rt.doctor.diagnose import Diagnosis
 
 @dataclass(slots=True)
 class DoctorReport(Report):
-    """A report of one machine, one result per finding. Its exit code is the diagnosis's: 77 without a GPU, or if
-    something that matters is unknown."""
+    """A report of one machine, one result per finding. The exit code is that of the diagnosis: 77 without a GPU,
+    or if relevant values are unknown.
+    """
 
     diagnosis: Diagnosis | None = None
 

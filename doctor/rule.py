@@ -17,7 +17,7 @@ SHOWN_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The observation of a rule. Empty texts are replaced by the rule's own."""
+    """The observation of a rule. Empty texts are replaced by the texts of the rule."""
 
     title: str = ""
     evidence: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class DoctorRule:
 def each_gpu(
     look: Callable[[InspectedGpu, InspectedMachine], Seen | None],
 ) -> Callable[[InspectedMachine], Iterator[Seen]]:
-    """Convert a check of one GPU to a check of a machine. It runs on the GPUs that this toolkit drives."""
+    """Convert a check of one GPU to a check of a machine. It runs on the GPUs that this toolkit supports."""
 
     def at_all(machine: InspectedMachine) -> Iterator[Seen]:
         for gpu in machine.is_relevant:
@@ -71,8 +71,9 @@ def each_gpu(
 
 
 def rule_for_events(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
-    """Return a check that matches if the kernel log contains one of these events, once for each GPU they
-    name."""
+    """Return a check that matches if the kernel log contains one of these events, once for each GPU named in
+    them.
+    """
 
     def look(machine: InspectedMachine) -> Iterator[Seen]:
         logged_events = machine.log.named(*events) if machine.log else ()
@@ -101,8 +102,7 @@ def gpu_of(machine: InspectedMachine, address: str) -> str:
 
 def mentions_our_gpu(text: str, machine: InspectedMachine) -> bool:
     """Return whether a KFD message concerns a supported GPU. KFD skips integrated graphics on many healthy
-    machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list
-    all of them."""
+    machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list all GPUs."""
     named = {int(match, 16) for match in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
     known = {gpu.device_id for gpu in machine.is_relevant}
     if named and None not in known:
@@ -111,8 +111,9 @@ def mentions_our_gpu(text: str, machine: InspectedMachine) -> bool:
 
 
 def from_events(machine: InspectedMachine, events: list[LogEvent], address: str) -> Seen:
-    """Convert events to observations. A GPU that this toolkit does not drive gets only a note if another
-    is present that it does."""
+    """Convert events to observations. A GPU that this toolkit does not support is only a note if a supported one
+    is present.
+    """
     ours = {gpu.address for gpu in machine.is_relevant}
     others = {gpu.address for gpu in machine.gpus} - ours
     lines = tuple(f"kernel.log: {event.text}" for event in events[:SHOWN_LINES])

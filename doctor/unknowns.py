@@ -26,7 +26,9 @@ def _always(machine: InspectedMachine) -> bool:
 
 
 def _discrete(machine: InspectedMachine) -> list[InspectedGpu]:
-    """The GPUs with a link and a BAR of their own: an APU has neither, a virtual machine shows neither."""
+    """Return the GPUs with a link and a BAR of their own; an APU has neither, and a virtual machine shows
+    neither.
+    """
     passed = bool(machine.host.hypervisor or machine.host.container)
     return [] if passed else [gpu for gpu in machine.is_relevant if not gpu.integrated and not gpu.gone]
 
@@ -42,7 +44,7 @@ def _kfd_is_unknown(machine: InspectedMachine) -> bool:
 
 
 def _access_is_unknown(machine: InspectedMachine) -> bool:
-    """Whether this user may open the nodes depends on groups, unless the nodes are open to all."""
+    """Return whether access of this user depends on groups, which it does unless the nodes are open to all."""
     compute = [node for node in machine.nodes or () if node.path.endswith("/kfd") or "/renderD" in node.path]
     return not compute or not all(node.mode[7:9] == "rw" or node.acl for node in compute)
 
@@ -243,7 +245,7 @@ QUESTIONS = (
 
 
 def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
-    """Return the open questions, those that matter first."""
+    """Return the open questions, the relevant ones first."""
     unreadable = machine.capture.unreadable
     rows = []
     for question in QUESTIONS:

@@ -26,18 +26,22 @@ def main(argv: list[str] | None = None) -> int:
     )
     model = FOLDER / "qwen3-q.gguf"
     parser.add_argument(
-        "--model", type=Path, default=model, metavar="FILE", help=f"default: the shipped {model.name}"
+        "--model",
+        type=Path,
+        default=model,
+        metavar="FILE",
+        help=f"a GGUF model (default: the shipped {model.name})",
     )
     parser.add_argument(
         "--tokens", type=token_list, default=[1, 2, 3], metavar="IDS", help="the prompt, like 1,2,3"
     )
     parser.add_argument("--max-tokens", type=int, default=8, metavar="N", help="to draw (default 8)")
-    parser.add_argument("--tier", default="t_cpu", help="t_cpu, t1, t2 or auto (default t_cpu)")
+    parser.add_argument("--tier", default="t_cpu", help="tier: t_cpu, t1, t2 or auto (default t_cpu)")
     parser.add_argument(
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="sim: simulate a GPU; hw: never",
+        help="sim: simulate a GPU; hw: never simulate",
     )
     arguments = parser.parse_args(argv)
     try:

@@ -80,7 +80,7 @@ def vision() -> ir.OpGraph:
 
 
 def encoder() -> ir.OpGraph:
-    """Add a gated layer over each patch's features to them."""
+    """Add the output of a gated layer to the features of each patch."""
     b = declare(
         "encoder",
         {
@@ -101,7 +101,9 @@ def encoder() -> ir.OpGraph:
 
 
 def action() -> ir.OpGraph:
-    """Compute a movement of each joint, within -1 and 1, from every patch's thought, as one row, and the goal."""
+    """Compute a movement of each joint, within -1 and 1, from the features of all patches, as one row, and the
+    goal.
+    """
     b = declare(
         "action",
         {
@@ -198,15 +200,17 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--tier", default="t_cpu", help="t_cpu, t1, t2 or auto (default t_cpu)")
+    parser.add_argument("--tier", default="t_cpu", help="tier: t_cpu, t1, t2 or auto (default t_cpu)")
     parser.add_argument(
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="sim: simulate a GPU; hw: never",
+        help="sim: simulate a GPU; hw: never simulate",
     )
     parser.add_argument("--frames", type=int, default=4, metavar="N", help="to look at (default 4)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of weights, frames, goals (default 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the weights, frames and goals (default 1)"
+    )
     arguments = parser.parse_args(argv)
     if arguments.frames < 1:
         parser.error(f"--frames {arguments.frames}: expected 1 or more")

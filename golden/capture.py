@@ -70,8 +70,9 @@ def capture(
     watch: TokenWatch | None = None,
 ) -> CapturedRun:
     """Run the prompt and its continuation. `selection` None: nothing is tapped, the graph runs as in
-    production. After the prompt follow `steps` greedy tokens, or those of `follow`, so that two runs
-    have the same input."""
+    production. After the prompt come `steps` greedy tokens, or those in `follow`, so that two runs have the same
+    input.
+    """
     parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
     head_dims: dict[tuple[str, str], int] = {}
 
@@ -105,8 +106,9 @@ def capture(
 
 
 def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return the names of a node's results. llama.cpp uses one name for Qcur before and after rope. The
-    last value keeps it, as in a golden; an earlier one has its opcode in the name: Qcur.matmul-0."""
+    """Return the names of a node's results. llama.cpp uses one name for Qcur before and after rope. The last value
+    keeps the name, as in a golden; an earlier value has its opcode in the name: Qcur.matmul-0.
+    """
     last = dict(keys)
     return {key: key[0] if last[key[0]] == key[1] else _label_with_opcode(*key) for key in keys}
 

@@ -78,7 +78,7 @@ def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Itera
 def _filter_tokens(
     llama: ModuleType, logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids that llama.cpp's filters leave, likeliest first, and their probabilities as f64."""
+    """Return the ids that pass llama.cpp's filters, likeliest first, and their probabilities as f64."""
     data = (llama.llama_token_data * len(logits))()
     for token, logit in enumerate(logits):
         data[token].id, data[token].logit = token, float(logit)
@@ -97,7 +97,7 @@ def _filter_tokens(
 
 
 def _drawn_token(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
-    """Return the sampled token, or None if the draw is within CLEAR of a border between two tokens."""
+    """Return the sampled token, or None if the draw is within CLEAR of a boundary between two tokens."""
     key = (draw.seed & 0xFFFFFFFF, draw.seed >> 32)
     location = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
     borders = np.cumsum(likely)[:-1]

@@ -21,7 +21,7 @@ VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json") 
 
 
 def embedded_pairs() -> list[Pair]:
-    """Return the embedded pairs. Raises InputError if the installation lacks one."""
+    """Return the embedded pairs. Raises InputError if one is missing from the installation."""
     return _pairs("")
 
 

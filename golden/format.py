@@ -36,8 +36,9 @@ class Golden:
     """A golden's arrays: ids i32 [T], logits f32 [T, V]; if present l_out f32 [L, T, D], greedy_tokens i32
     [N] and the logits after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32
     [T, ...]. `variant` is the selected variant of the arrays: dequantised weights, exact GELU, or as
-    computed. If there are `rows` i32 [R], increasing positions of the prompt, any array may contain
-    only those R of its T rows."""
+    computed. If the golden has `rows` i32 [R] (increasing prompt positions), an array may contain only these R of
+    its T rows.
+    """
 
     path: Path
     ids: np.ndarray
@@ -77,7 +78,7 @@ class Golden:
 
     @property
     def ctx(self) -> int | None:
-        """Return the context length it was computed with; older goldens contain it only as text."""
+        """Return the context length that it was computed with; older goldens contain it only as text."""
         recorded = self.meta.get("n_ctx")
         in_words = N_CTX.search(str(self.meta.get("settings", "")))
         return recorded if isinstance(recorded, int) else int(in_words[1]) if in_words else None
@@ -153,8 +154,8 @@ def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray 
 
 
 def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]) -> dict[int, np.ndarray]:
-    """Return the experts by layer. Experts chosen from re-quantised activations say nothing about the dequantised
-    model.
+    """Return the experts by layer. Experts selected from re-quantised activations are not comparable with the
+    dequantised model.
     """
     experts = {
         int(name.removesuffix(variant).rpartition("-")[2]): array
@@ -200,7 +201,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _reason(path: Path, error: BaseException) -> str:
-    """Return the reason. NumPy's advice to load unsafely is omitted for files that are no archives."""
+    """Return the reason. NumPy's advice to load unsafely is omitted for files that are not archives."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     with path.open("rb") as file:

@@ -44,7 +44,7 @@ def make_golden(
     """Run `tokens`, continue greedily for `steps`, write the golden to `out`, and return its arrays.
 
     `nodes`: labels, with wildcards, of additional values to store. `digests`: store digests of all values,
-    and as values only the logits after the prompt. UsageError: prompt and steps exceed the context.
+    and as values only the logits after the prompt. Raises UsageError if prompt and steps exceed the context.
     """
     from zinc_rt.golden.capture import Selection, capture
 

@@ -20,7 +20,7 @@ INTEGERS = re.compile(r"ids|greedy_tokens|ffn_moe_topk-\d+")
 
 
 def parse_names(pairs: list[str]) -> dict[str, str]:
-    """Parse the arguments of --map, `their_name=our_name` each."""
+    """Parse the arguments of --map, each of the form `their_name=our_name`."""
     names: dict[str, str] = {}
     for pair in pairs:
         theirs, equals, ours = pair.partition("=")

@@ -81,7 +81,7 @@ class TorchRecorder:
 
     def save(self, path: str, *, ids: Sequence[int], logits: Any, tokens: int | None = None) -> None:
         """Write the .npz. `logits`: [T, V] or [1, T, V]. `tokens`: how many rows of each value belong to
-        the prompt (default: the number of ids). Raises ValueError for values with fewer rows."""
+        the prompt (default: the number of ids). Raises ValueError for values with too few rows."""
         count = len(ids) if tokens is None else tokens
         arrays = {label: array[:count] for label, array in self.arrays.items()}
         short = [label for label, array in arrays.items() if len(array) != count]
@@ -183,14 +183,14 @@ ENGINES = {"transformers": run_transformers, "vllm": run_vllm}
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="a model as Hugging Face lays it out")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="folder of a Hugging Face model")
     parser.add_argument(
-        "--tokens", required=True, metavar="1,2,3", help="token ids, as zinc-rt tokenize prints them"
+        "--tokens", required=True, metavar="1,2,3", help="token ids, in the format of zinc-rt tokenize"
     )
     parser.add_argument("--engine", choices=ENGINES, default="transformers")
-    parser.add_argument("--dtype", default="float32", help="of the weights as they run (default float32)")
-    parser.add_argument("--device", default="cpu", help="of transformers: cpu, cuda (default cpu)")
-    parser.add_argument("--all", action="store_true", help="also the values inside the layers")
+    parser.add_argument("--dtype", default="float32", help="type of the weights at run time (default float32)")
+    parser.add_argument("--device", default="cpu", help="device for transformers: cpu, cuda (default cpu)")
+    parser.add_argument("--all", action="store_true", help="also store the values inside the layers")
     parser.add_argument("-o", "--out", required=True, metavar="dump.npz")
     arguments = parser.parse_args(argv)
     try:

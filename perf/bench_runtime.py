@@ -62,7 +62,7 @@ PROGRAMS: tuple[tuple[Stage, tuple[int, ...]], ...] = (("decode", (1, 1, 1)), ("
 
 
 class NoDevice:
-    """A tier's kernels and ordering without memory, for planning."""
+    """A tier with kernels and an ordering but no memory, for planning."""
 
     kernels, ordering = KERNELS, "canonical-1"
     spec, device = registry.spec("t1"), Device("none", DEFAULT_ARCH)

@@ -81,9 +81,9 @@ class PlainSequence:
 class PlainBatcher:
     """Continuous batching in its smallest form, of nano-vllm's shape (schedule, run, postprocess).
 
-    It has a queue, a list of running sequences, and a block table per sequence, all Python objects. One tenant, no
-    classes, no prefix cache, no ledger: the cost of a step without policy. `step` prepares the input of a model:
-    token ids, positions, and the places of keys and values.
+    It has a queue, a list of running sequences, and a block table per sequence, all Python objects. With one
+    tenant and no classes, prefix cache or ledger, it shows the cost of a step without policy. `step` prepares the
+    input of a model: token ids, positions, and the locations of keys and values.
     """
 
     def __init__(self, slots: int, blocks: int, block_tokens: int, step_tokens: int) -> None:
@@ -203,7 +203,7 @@ class Load:
 
 
 class PlainLoad:
-    """The same load for the loop without policy."""
+    """The same load, for the loop without policy."""
 
     def __init__(self, running: int, gap: int) -> None:
         self.gap, self.lives = gap, running * gap
@@ -222,7 +222,7 @@ class PlainLoad:
 
 
 def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
-    """Return the median of rounds of `gap` steps, of which the first contains an arrival."""
+    """Return the median over rounds of `gap` steps, the first of which contains an arrival."""
     times = []
     for _ in range(rounds):
         load.arrive()
@@ -283,7 +283,7 @@ PAGES = {"full": 4096}
 
 
 class Counted:
-    """A ledger, and a step of 64 decodes, distributed equally over the tenants."""
+    """A ledger and a step of 64 decodes, distributed equally over the tenants."""
 
     def __init__(self, tenants: int) -> None:
         self.ledger = UsageLedger([f"tenant {number}" for number in range(tenants)], PAGES)

@@ -71,8 +71,8 @@ SERVE = str(Path(sys.executable).parent / "zinc-rt-serve")
 
 
 class StepPeriods:
-    """Measures the time from the end of a step to the end of the next, the interval that a client sees. `counts`:
-    which steps.
+    """Measures the time from the end of a step to the end of the next, the interval that a client observes.
+    `counts`: which steps to measure.
     """
 
     def __init__(self, counts: Callable[[StepPlan], bool]) -> None:
@@ -134,7 +134,7 @@ def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, 
 
 
 async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
-    """Run the same requests without HTTP, text or JSON. Return the seconds to the first token of each."""
+    """Run the same requests without HTTP, text or JSON. Return the seconds to the first token of each request."""
 
     async def one(ask: Ask) -> float:
         start, first = time.perf_counter(), 0.0
@@ -402,7 +402,7 @@ class TestBudget:
 
     @staticmethod
     def _measured(llm: LLM, maximum: int) -> tuple[float, list[float]]:
-        """Return the median decode step of four answers in ms, and the gaps beside the prompts."""
+        """Return the median decode step of four answers in ms, and the gaps during concurrent prompts."""
         llm.build_all()
         gaps, random = StepPeriods(interactive_decodes), np.random.default_rng(1)
         llm.scheduler.observers.append(gaps)

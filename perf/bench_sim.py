@@ -361,7 +361,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds of each, measured alternately: the lower quartile, because the machine may be shared."""
+    """Return the lower quartile of the seconds of each, measured alternately; the machine may be shared."""
     one(), other()
     rows = [(seconds(one), seconds(other)) for _ in range(SHADER_ROUNDS)]
     first, second = (statistics.quantiles(column, n=4)[0] for column in zip(*rows, strict=True))

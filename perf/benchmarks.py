@@ -79,7 +79,7 @@ def _fold_row(group: list[Mapping[str, Any]], cells: list[list[str]]) -> list[st
 
 
 def _limit(stats: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the limit as text, and whether it is kept."""
+    """Return the limit as text, and whether it is met."""
     for name, (what, unit, text) in LIMITS.items():
         if info.get(name) is None:
             continue

@@ -32,8 +32,8 @@ def ratio_interval(
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A change of level of the series at `index`. `p` is the probability that a shuffled series looks as split as
-    this.
+    """A change of level of the series at `index`. `p` is the probability that a shuffled series has an equally
+    strong change.
     """
 
     index: int
@@ -74,7 +74,7 @@ def _split(values: Sequence[float], start: int, end: int, minimum: int, p: float
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Return mid-ranks: equal values share one."""
+    """Return mid-ranks: equal values share a rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     start = 0
@@ -89,7 +89,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _best(ranks: Sequence[float], minimum: int) -> tuple[float, int]:
-    """Return the split with the largest distance of the sides' mean ranks, relative to their sizes."""
+    """Return the split with the largest distance between the mean ranks of both sides, relative to their sizes."""
     total, count, left = sum(ranks), len(ranks), 0.0
     best = (0.0, 0)
     for index in range(1, count):

@@ -130,7 +130,7 @@ CONTEXT = 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A row of ARCHITECTURES at these sizes. `instead` is metadata that differs from a tiny model's. `mix` is a
+    """A row of ARCHITECTURES with these sizes. `instead` is metadata that differs from the tiny model. `mix` is a
     row of MIXES.
     """
 
@@ -168,8 +168,8 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class BlockScales:
-    """The offsets of a block's float16 scales, each with its factor. Minima balance the quants, so the mean is
-    near zero. `spread` is the standard deviation of values from random bytes at factors of 1.
+    """The offsets of a block's float16 scales, each with its factor. Minima offset the quants, so the mean is near
+    zero. `spread` is the standard deviation of values from random bytes with factors of 1.
     """
 
     places: Mapping[int, float]
@@ -224,8 +224,8 @@ def plan(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
 
 
 def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str, spread: float) -> np.ndarray:
-    """Return random rows of a ggml type, uint8 [rows, row bytes]: any quants, with values around zero with that
-    deviation.
+    """Return random rows of a ggml type, uint8 [rows, row bytes]: arbitrary quants, whose values are around zero
+    with that deviation.
     """
     if dtype == "f32":
         return (rng.standard_normal((rows, columns), np.float32) * np.float32(spread)).view(np.uint8)
@@ -339,9 +339,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
     )
     parser.add_argument("name", nargs="?", help="a shape of --list")
-    parser.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
+    parser.add_argument("file", nargs="?", type=Path, help="file to write (default: in the cache folder)")
     parser.add_argument("--list", action="store_true", help="every shape with its size")
-    parser.add_argument("--header-only", action="store_true", help="a sparse file without weights")
+    parser.add_argument("--header-only", action="store_true", help="create a sparse file without weights")
     return parser
 
 

@@ -31,8 +31,7 @@ How = Literal["returned", "raised", "crashed", "deadline", "stuck"]
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """The end of a child. `value` is the function's result; `text` a traceback, or the way the child
-    ended."""
+    """The end of a child. `value` is the function's result; `text` is a traceback, or how the child ended."""
 
     how: How
     value: Any = None
@@ -182,7 +181,7 @@ def _reap(pid: int, timeout_seconds: float) -> int | None:
 
 
 def _sweep(pid: int) -> None:
-    """Kill the processes that the child started and left behind."""
+    """Kill the remaining processes that the child started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

@@ -71,7 +71,7 @@ class Combination:
     next: str = ""
 
     def _conditions(self, facts: MachineFacts) -> list[tuple[str, str, str | int | None]]:
-        """Each condition with its kind and the value of this machine; None if it is unknown."""
+        """Yield each condition with its kind and this machine's value; None if the value is unknown."""
         single = (
             ("kernel", self.kernel, facts.kernel),
             ("module", self.module, facts.module),
@@ -89,7 +89,9 @@ class Combination:
         return facts.chip in self.chips and all(_holds(row[1], row[2]) for row in self._conditions(facts))
 
     def waits_for(self, facts: MachineFacts) -> tuple[str, ...]:
-        """Return the kinds of unknown values that decide: some condition is true and none is false."""
+        """Return the kinds of unknown values on which a match depends: some condition is true and none is
+        false.
+        """
         rows = self._conditions(facts) if facts.chip in self.chips else []
         known = [_holds(condition, value) for _, condition, value in rows if value is not None]
         missing = tuple(dict.fromkeys(kind for kind, _, value in rows if value is None))
@@ -192,7 +194,7 @@ def _row(value: Any, where: str) -> Combination:
 
 
 def _holds(condition: str, value: str | int | None) -> bool:
-    """Compare versions: `>= 6.17, < 6.18` numerically, a bare version as a prefix."""
+    """Compare versions: >= 6.17 and < 6.18 numerically, a plain version as a prefix."""
     if not condition:
         return True
     if value is None:

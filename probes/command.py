@@ -30,12 +30,12 @@ def parser() -> argparse.ArgumentParser:
     add_choice(parser)
     add_hazard(parser)
     parser.add_argument(
-        "--again", action="store_true", help="also run the probe that was running when the machine reset"
+        "--again", action="store_true", help="also run the probe that was running when the machine was reset"
     )
     parser.add_argument(
         "--learn",
         metavar="FACTS.json",
-        help="measure what the references leave open and write the facts to this file",
+        help="measure hardware behaviour that the documentation does not specify, and write it to this facts file",
     )
     parser.add_argument(
         "--soak", type=positive, default=0.0, metavar="MINUTES", help="duration of the mixed-packet soak in P56"
@@ -44,7 +44,10 @@ def parser() -> argparse.ArgumentParser:
         "--manual", action="store_true", help="include the step of P56 that asks you to suspend the machine"
     )
     parser.add_argument(
-        "--journal", type=Path, metavar="FILE", help="file that records each started probe, synced to disk"
+        "--journal",
+        type=Path,
+        metavar="FILE",
+        help="journal file that records each probe before it starts, synced to disk",
     )
     add_results(parser)
     return parser
@@ -54,30 +57,34 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the device and the probes."""
     add_device_options(parser)
     parser.add_argument(
-        "--tiers", metavar="t1,t2", help="t1 (KFD) and/or t2 (user queues); a tier named here must be available"
+        "--tiers", metavar="t1,t2", help="t1 (KFD) and/or t2 (user queues); a tier listed here must be available"
     )
     parser.add_argument(
-        "-k", default="", metavar="WHAT", dest="select", help="probe ids, ranges or words of a title"
+        "-k",
+        default="",
+        metavar="WHAT",
+        dest="select",
+        help="select probes by id, range of ids or words of the title",
     )
-    parser.add_argument("--list", action="store_true", help="list all probes and what each proves")
+    parser.add_argument("--list", action="store_true", help="list all probes with the property that each proves")
     parser.add_argument(
         "--reorder",
         type=int,
         metavar="SEED",
-        help="the simulated device completes concurrent work in a random order with this seed",
+        help="complete concurrent work of the simulated device in a random order with this seed",
     )
     parser.add_argument(
         "--coherence",
         default="",
         choices=("bar", "direct", "caches"),
         help="memory model of the simulated device: bar (CPU and GPU views of VRAM are separate copies), direct "
-        "(one copy), caches (bar, and waves' caches can be stale) (default bar)",
+        "(one copy), caches (like bar, but caches of waves can be stale) (default bar)",
     )
     parser.add_argument(
         "--facts",
         default="",
         metavar="F",
-        help="the simulated device behaves like the card that --learn F measured",
+        help="make the simulated device behave like the card measured with --learn F",
     )
     parser.add_argument(
         "--force-facts", action="store_true", help="accept facts of another chip or of a simulated device"
@@ -106,7 +113,8 @@ def add_hazard(parser: argparse.ArgumentParser) -> None:
         "--hazard",
         type=int,
         choices=(0, 1, 2),
-        help="0: probes that cannot hang, 1: also those that may, 2: also deliberate hangs (default 1; 0 on a GPU "
+        help="0: probes that cannot hang, 1: also probes that may hang, 2: also deliberate hangs (default 1; 0 "
+        "on a GPU "
         "that drives a display, 2 on a simulated device)",
     )
     parser.add_argument("--force", action="store_true", help="allow hazard 2 on a GPU that drives a display")
@@ -122,7 +130,8 @@ def add_results(parser: argparse.ArgumentParser) -> None:
         "--bundle",
         type=Path,
         metavar="OUT",
-        help="write a bundle to send: report, hangs, kernel log and machine description, without private data; a "
+        help="write a bundle for remote support: report, hangs, kernel log and machine description, without "
+        "private data; a "
         "folder, or a .tar.gz or .tar.zst file (zinc-rt bundle)",
     )
     out.add_argument("--strict", action="store_true", help="treat a skipped probe as a failure")

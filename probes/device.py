@@ -60,8 +60,9 @@ def parse(
 
 
 def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
-    """Check that a device exists. Raises UsageError for a missing device selected by name, NothingRan if
-    there is none: nothing is simulated unless requested."""
+    """Check that a device exists. Raises UsageError if a device selected by name is missing, NothingRan if there
+    is no device: nothing is simulated unless requested.
+    """
     if spec.render_path and not Path(spec.render_path).exists():
         raise UsageError(
             f"--device {spec.render_path}: no such render node", next="zinc-rt devices lists the devices"
@@ -75,7 +76,7 @@ def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
 
 
 def amd_gpus(driver: Driver) -> list[str]:
-    """Return the PCI addresses of AMD's display devices, with any driver."""
+    """Return the PCI addresses of AMD's display devices, whatever their driver."""
     paths = []
     try:
         addresses = driver.list_dir(PCI)

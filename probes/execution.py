@@ -214,7 +214,9 @@ def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]
 
 
 def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, Any]) -> Journal:
-    """Return the journal's path. A simulated device takes no machine down, so it needs one only if it is named."""
+    """Return the journal's path. A simulated device cannot crash the machine, so it needs a journal only if one is
+    named.
+    """
 
     path = arguments.journal or (None if spec.simulated else default_path())
     return Journal(path, spec.option if spec.simulated else str(device.get("render_path") or spec.option))

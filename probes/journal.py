@@ -27,7 +27,7 @@ _HEADS = tuple(f'{{"what": "{what}", "probe": "' for what in ("begin", "end"))
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A probe that started and never ended. `reset`: the machine has been booted since."""
+    """A probe that started but never ended. `reset`: the machine has been rebooted since."""
 
     probe: str
     device: str
@@ -47,7 +47,7 @@ def boot_id() -> str:
 
 
 class Journal:
-    """The journal. `path` None disables it, for a device that cannot take down the machine."""
+    """The journal. `path` None disables it, for a device that cannot crash the machine."""
 
     def __init__(self, path: Path | None, device: str, *, boot: str | None = None) -> None:
         self.path = path
@@ -57,8 +57,8 @@ class Journal:
     def suspects(self) -> dict[str, Suspect]:
         """Return the suspects by probe.
 
-        A damaged line may be the start of a probe that took down the machine. The probe that it names is a suspect
-        until it ends again; if it names none, the last probe before it.
+        A damaged line may be the start record of a probe that crashed the machine. The probe named in it is a
+        suspect until it ends again; if it names none, the last probe before it is.
         """
         open_: dict[str, Suspect] = {}
         last = ("", "")  # the last probe, and when
@@ -123,7 +123,8 @@ class Journal:
 
     def _lines(self) -> list[dict[str, Any] | str]:
         """Return the lines, oldest first: the text of a line that cannot be read. A line that ends before the name
-        of its probe does is left out, because a probe starts only after its line is complete."""
+        of its probe is complete is omitted, because a probe starts only after its line is written.
+        """
         if self.path is None or not self.path.exists():
             return []
         try:

@@ -23,8 +23,9 @@ HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
 
 
 def difference(call: str) -> str:
-    """Return the first difference between runtime and header for this ioctl, as a sentence; empty if they
-    agree, or if `call` is in neither."""
+    """Return a sentence with the first difference between runtime and header for this ioctl; empty if they agree
+    or if `call` is in neither.
+    """
     for runtime, table, header in HEADERS:
         ioctl = next((ioctl for ioctl in runtime.IOCTLS.values() if ioctl.name == call), None)
         theirs = next((ioctl for ioctl in table.IOCTLS.values() if ioctl.name == call), None)

@@ -140,8 +140,8 @@ def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
 def _take_buffer(
     c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
 ) -> PatternedBuffer:
-    """Allocate a buffer with its pattern, written by the GPU in VRAM and in every second other buffer, else by the
-    CPU.
+    """Allocate a buffer with its pattern, written by the GPU in VRAM and in every second buffer elsewhere,
+    otherwise by the CPU.
     """
     fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
     buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)

@@ -21,7 +21,7 @@ Status = Literal["pass", "fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence of a missed deadline. Positions in dwords; `rptr` on wptr's scale."""
+    """The evidence of a missed deadline. Positions in dwords; `rptr` uses the same scale as wptr."""
 
     wptr: int
     rptr: int

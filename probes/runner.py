@@ -29,7 +29,7 @@ COMMAND = "zinc-rt-pm4-test"
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The probes that may run. `displays` are connectors that the GPU drives now."""
+    """The probes that may run. `displays` are connectors that the GPU currently drives."""
 
     spec: DeviceSpec
     tiers: tuple[str, ...]

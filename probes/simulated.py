@@ -44,8 +44,9 @@ def check(spec: DeviceSpec) -> None:
 
 def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     """Open the simulated device. A named device runs in a separate process, which is started if necessary;
-    it stays half a second after its last client, so that the probe after a crash connects to the device
-    that crashed."""
+    it runs for half a second after its last client, so that the probe after a crash connects to the device that
+    crashed.
+    """
     chip, linux = parts(spec.profile)
     options: dict[str, Any] = {
         "chip": chip,

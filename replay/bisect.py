@@ -47,7 +47,7 @@ def bisect(
     threads: int = 0,
     timeout_seconds: float | None = None,
 ) -> BisectResult:
-    """Locate the first divergence of `choice` from T-CPU. Raises the errors of `replay`."""
+    """Locate the first divergence between the tier `choice` and T-CPU. Raises the errors of `replay`."""
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
         require_inputs(log, tape)
@@ -71,7 +71,7 @@ def bisect(
 
 
 class _Unended(Exception):
-    """A replay of a step that is known to differ ended with another error."""
+    """A replay of a step that is known to differ ended with a different error."""
 
 
 class _BisectSearch:
@@ -121,7 +121,7 @@ class _BisectSearch:
         self._say(f"step {step.number} of {steps} {self.found.cause}")
 
     def _diverged(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
-        """Return the first output, or else state, that differs from T-CPU's; "" if all are equal."""
+        """Return the first output, or else the first state, that differs from T-CPU; "" if all are equal."""
         for spec in right.graph.by_role("output"):
             if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):
                 return f"{spec.name} has other bits"
@@ -130,8 +130,8 @@ class _BisectSearch:
         return next((f"{name} has other bits" for name in other), "")
 
     def _new_finding(self) -> Finding | None:
-        """Return the first finding of the simulated device since the last call. Findings are reported once over
-        all replays.
+        """Return the first finding of the simulated device since the last call. A finding is reported only once
+        over all replays.
         """
         findings = self.suspect.findings()
         new = next((finding for finding in findings if finding not in self._known), None)
@@ -141,7 +141,7 @@ class _BisectSearch:
     def _search_step(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
-        """That the step differs is known already, so a replay of it that ends badly takes nothing from that."""
+        """The step is already known to differ, so a replay that fails does not change the result."""
         try:
             self._inside(step, right, before, finding)
         except _Unended as error:
@@ -166,7 +166,7 @@ class _BisectSearch:
     def _report_unfinished(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], error: Exception
     ) -> None:
-        """Name the node at which the step stopped, where the tier can tell."""
+        """Name the node at which the step stopped, if the tier can determine it."""
         wrong = self.suspect.variant(step.graph, step.key)
         faults = error.report.faults if isinstance(error, Hang) else ()
         fault = next((fault.seen for fault in faults if fault.seen is not None), None)
@@ -207,7 +207,9 @@ class _BisectSearch:
     def _parts(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
-        """Find the fewest steps of the program that reproduce it, else the node that the finding names."""
+        """Find the shortest part of the program that reproduces the difference, else the node that the finding
+        names.
+        """
         program = self.suspect.variant(step.graph, step.key).program
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 
@@ -334,8 +336,8 @@ class _BisectSearch:
     def _operands(
         self, step: RecordedStep, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the inputs and outputs of T-CPU's node, with updated state as before the step. Without taps: the
-        outputs of the whole step."""
+        """Return the inputs and outputs of T-CPU's node, with in-place state as it was before the step. Without
+        taps: the outputs of the whole step."""
         buffers = right.graph.buffers
         results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", *KEPT)]
         copies = {name: value_of(right, name, step).copy() for name in results}

@@ -11,9 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class FailingNode:
-    """The failing node. `node` is its index among the graph's calls; `buffer` its result, or the buffer it
-    corrupted. `element`: the first value that differs, None if only findings of the simulated device
-    differ. `tapped`: it also differs when no memory is reused."""
+    """The failing node. `node` is its index among the graph's calls; `buffer` is its result, or the buffer that it
+    corrupted. `element`: the first value that differs, None if only findings of the simulated device differ.
+    `tapped`: it also differs when no memory is reused.
+    """
 
     step: int
     graph: int

@@ -53,9 +53,10 @@ class ExpectedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class StepCapture:
-    """One step, ready to be submitted. `words`: the ring's dwords, whose fence stores `fence_value` (64
-    bits) at `fence_va`. `names`: (VA, bytes, name) of everything that has a name. `listing`: the
-    disassembled indirect buffer."""
+    """One step, ready to be submitted. `words`: the ring's dwords, whose fence stores `fence_value` (64 bits) at
+    `fence_va`. `names`: (VA, bytes, name) of everything with a name. `listing`: the disassembled indirect
+    buffer.
+    """
 
     title: str
     tier: str

@@ -43,9 +43,9 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__, epilog=EXAMPLES)
     parser.add_argument("log", metavar="LOG", help="a .zlog file; a truncated one is accepted")
     what = parser.add_argument_group("instead of replaying").add_mutually_exclusive_group()
-    what.add_argument("--info", action="store_true", help="show how it was recorded and its content")
+    what.add_argument("--info", action="store_true", help="show how the log was recorded and what it contains")
     what.add_argument("--to-json", action="store_true", help="print every record, one JSON object per line")
-    what.add_argument("--diff", metavar="OTHER", help="compare with another log record by record")
+    what.add_argument("--diff", metavar="OTHER", help="compare with another log, record by record")
     how = parser.add_argument_group("replay")
     how.add_argument("--tiers", metavar="A,B", help="tiers to replay on (default: the recorded one)")
     options.add_device(how, "device of the GPU tiers (default auto: simulated without an AMD GPU)")
@@ -382,7 +382,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
 
 
 def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
-    """Write the one node as a C program, where the tier submits packets."""
+    """Write the single node as a C program, if the tier submits packets."""
     from zinc_rt.host.errors import ZincError
     from zinc_rt.replay.standalone import write_program
 

@@ -112,8 +112,8 @@ def _outputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, t
 
 
 def _elements(difference: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
-    """Describe the first differing element, the count and the difference, if both logs contain the bytes in one
-    dtype.
+    """Describe the first differing element, the count and the difference, if both logs contain the bytes with the
+    same dtype.
     """
     if (output.dtype, output.shape) != (other.dtype, other.shape):
         difference.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"

@@ -47,7 +47,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = DEFAULT
 
 
 def _memory(log: LogReader, tape: Tape, step: RecordedStep, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
-    """Return the node's memory as the host left it: u8 [bytes] by buffer, at full capacity."""
+    """Return the node's memory as last written by the host: u8 [bytes] by buffer, at full capacity."""
     capacity = capacity_of(step.key)
     weights, constants = sources_of(log, tape)
     memory: dict[str, np.ndarray] = {}

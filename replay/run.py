@@ -33,7 +33,7 @@ class OutputDifference:
 @dataclass(slots=True)
 class ReplayOutcome:
     """The result of a replay. `live_seconds`: the duration of the same steps in the recorded run,
-    submission to end. `departures`: by step, what was recorded other than planned."""
+    submission to end. `departures`: deviations of the recording from the plan, by step."""
 
     tier: str
     ordering: str
@@ -49,8 +49,9 @@ class ReplayOutcome:
 
     @property
     def equal(self) -> bool:
-        """Return whether at least one output was compared, all had the recorded bits, and every step was given
-        what was planned."""
+        """Return whether at least one output was compared, all had the recorded bits, and the input of every step
+        matched the plan.
+        """
         return bool(self.compared) and not self.differences and not self.departures
 
     @property

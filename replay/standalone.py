@@ -92,7 +92,7 @@ def gfx_target_version(arch: str) -> int:
 
 
 class _Fences:
-    """Submissions of the program's own, each with the next value of its fence."""
+    """Submissions of the program itself, each with the next value of its fence."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation

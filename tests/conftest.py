@@ -46,13 +46,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ):
         parser.addoption(f"--{name}", action="store_const", const=name, dest="test_set", help=text)
     parser.addoption(
-        "--since", metavar="REV", help="run the tests that the changes since a git revision can affect"
+        "--since", metavar="REV", help="run only the tests that changes since this git revision can affect"
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the set of tests, in the controller; a worker takes the controller's choice.
+    """Choose the set of tests, in the controller; a worker uses the controller's choice.
 
     A path on the command line selects everything below it.
     """
@@ -102,8 +102,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Collect without garbage collections, and exempt what then exists from later ones: it is not freed before
-    the end, and a collection that visits the items of all tests takes half a second.
+    """Disable garbage collection while tests are collected, and freeze the objects that then exist: they live
+    until the end, and a collection that visits the items of all tests takes half a second.
     """
     gc.disable()
     try:
@@ -114,7 +114,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def _marked(items: list[pytest.Item], name: str) -> list[bool]:
-    """Return which items a marker leaves out. `rest(keep=N)` keeps N cases of each test function."""
+    """Return the items that a marker deselects. `rest(keep=N)` keeps N cases of each test function."""
     marked = [False] * len(items)
     cases: dict[str, list[int]] = defaultdict(list)
     for index, item in enumerate(items):
@@ -169,7 +169,9 @@ def data_dir() -> Path:
 
 @pytest.fixture
 def vulkan_driver() -> PhysicalDevice:
-    """The first Vulkan device that can run models; a skip with the reason and what to install where none can."""
+    """The first Vulkan device that can run models; if there is none, skip with the reason and the packages to
+    install.
+    """
     from vulkan_driver import required
 
     return required()

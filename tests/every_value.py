@@ -16,7 +16,7 @@ Values = dict[str, np.ndarray]
 
 
 def assert_same(got: Values, want: Values, *, minimum: int = 20) -> None:
-    """Every value to the bit; the first in the run's order that is another is named."""
+    """Compare every value bit for bit; report the first in run order that differs."""
     assert got.keys() == want.keys() and len(want) > minimum
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, (
@@ -31,8 +31,9 @@ def _first(got: Values, want: Values, name: str) -> str:
 
 
 def every_value(opened: AbstractContextManager[Engine], *, steps: int) -> Values:
-    """A prompt in one pass, `steps` greedy tokens one by one, the same prompt token by token, and a step of two
-    sequences. The engine has two slots or more; it is closed behind it."""
+    """Run a prompt in one pass, `steps` greedy tokens one by one, the same prompt token by token, and a step of
+    two sequences. The engine has at least two slots and is closed afterwards.
+    """
     values: Values = {}
     with opened as engine:
         first = engine.open()

@@ -17,13 +17,15 @@ _CHANGED = re.compile(r"^\+\+\+ b/(\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ExtendedTree:
-    """A copy of the package at `root` with a section's changes; `files` are those it touches, as the page says."""
+    """A copy of the package at `root` with a section's changes; `files` are the changed files according to the
+    page.
+    """
 
     root: Path
     files: tuple[str, ...]
 
     def python(self, *words: str, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
-        """The interpreter of the tests, with this package in the place of the installed one."""
+        """The interpreter of the tests, with this package instead of the installed one."""
         environment = {**os.environ, "PYTHONPATH": f"{self.root}{os.pathsep}{ROOT / 'tests'}"}
         return subprocess.run(
             [sys.executable, *words],
@@ -44,8 +46,9 @@ def diffs(section: str) -> list[str]:
 
 
 def extended(section: str, folder: Path, *also: str) -> ExtendedTree:
-    """A copy of the package in `folder` with the section's diffs applied. Each must apply as it stands. `also`:
-    other files of the checkout that the copy needs, tests say."""
+    """A copy of the package in `folder` with the section's diffs applied. Each diff must apply without changes.
+    `also`: other files of the checkout that the copy needs, such as tests.
+    """
     root = folder / "tree"
     skipped = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "zinc_rt", root / "zinc_rt", symlinks=True, ignore=skipped)

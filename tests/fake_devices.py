@@ -32,7 +32,7 @@ class FakeDevice:
 
 @dataclass
 class FakeVulkan:
-    """Vulkan's functions over fake devices; handles are 100 and up. `instance`: what vkCreateInstance answers."""
+    """Vulkan's functions over fake devices; handles start at 100. `instance`: the result of vkCreateInstance."""
 
     devices: tuple[FakeDevice, ...] = (FakeDevice(),)
     instance: int = 0
@@ -121,7 +121,7 @@ class FakeVulkan:
 
 
 def chained(first: Any) -> Iterator[tuple[str, Any]]:
-    """Every struct of a pNext chain, with its name."""
+    """Yield every struct of a pNext chain, with its name."""
     member = first
     while True:
         name = BY_STYPE[member.sType]

@@ -38,8 +38,10 @@ class FakeMask:
 
 
 class ManualPool(Executor):
-    """Runs what is submitted at once, or, while `held`, when it is released. `clock_ns`: by which fills take as
-    long as they do, None: by the scheduler's."""
+    """Runs submitted work immediately or, while `held`, when it is released. `clock_ns`: clock that measures
+    fills;
+    None: the scheduler's clock.
+    """
 
     def __init__(self, fills: MaskFills, clock_ns: Callable[[], int] | None = None) -> None:
         fills.clock_ns = clock_ns or fills.clock_ns

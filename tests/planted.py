@@ -74,13 +74,13 @@ def instead(label: str, op: str = "", **attrs: Any) -> Plant:
 def result(
     label: str, change: Callable[[Any], Any], op: str = "", only: Callable[[LoweredGraph], bool] | None = None
 ) -> Plant:
-    """The node's result is changed afterwards."""
+    """Change the node's result after it was computed."""
     plant = Plant(label, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
     return plant if only is None else replace(plant, only=only)
 
 
 def element(label: str, token: int, dim: int, change: Callable[[np.float32], float], op: str = "") -> Plant:
-    """One element of the node's result is another, in the pass over the prompt."""
+    """Change one element of the node's result, in the pass over the prompt."""
 
     def changed(array: np.ndarray) -> np.ndarray:
         array = array.copy()
@@ -95,7 +95,7 @@ def one_ulp_up(value: np.float32) -> float:
 
 
 def left_out(label: str, op: str = "") -> Plant:
-    """The node does not run: its consumers read what was there before."""
+    """Skip the node, so that its consumers read the previous contents."""
     return Plant(label, op, code=None)
 
 
@@ -111,7 +111,7 @@ def one_position_late(label: str) -> Plant:
 
 
 def table_shifted(*names: str) -> Plant:
-    """The rope tables begin one position late, cosine and sine alike."""
+    """Shift the rope tables by one position, both cosine and sine."""
 
     def shifted(resident: Resident) -> Resident:
         rolled = {name: np.roll(resident[name].raw, -1, axis=0) for name in names}
@@ -121,7 +121,7 @@ def table_shifted(*names: str) -> Plant:
 
 
 def rope_base(factor: float, cos: str = "constant.rope.cos", sin: str = "constant.rope.sin") -> Plant:
-    """Rope tables of another base; that of the model follows from position 1."""
+    """Use rope tables with another base; the model's base is derived from position 1."""
 
     def tables(resident: Resident) -> Resident:
         frequency = np.arctan2(resident[sin].raw[1].astype(np.float64), resident[cos].raw[1])
@@ -135,7 +135,7 @@ def rope_base(factor: float, cos: str = "constant.rope.cos", sin: str = "constan
 
 
 def bit_flipped(weight: str, byte: int, bit: int) -> Plant:
-    """One bit of one weight, in the first row."""
+    """Flip one bit of one weight in the first row."""
 
     def flipped(resident: Resident) -> Resident:
         whole = resident[weight]
@@ -147,12 +147,12 @@ def bit_flipped(weight: str, byte: int, bit: int) -> Plant:
 
 
 def experts_swapped(label: str) -> Plant:
-    """The ids in another order, their weights in the right one."""
+    """Reorder the ids, but not their weights."""
     return result(label, lambda routed: (routed[0], routed[1][:, ::-1], routed[2]))
 
 
 def overlapping(name: str, over: str) -> Plant:
-    """A memory plan that puts one buffer over another that is still needed, where nothing is tapped."""
+    """Use a memory plan that places one buffer over another that is still needed, if nothing is tapped."""
 
     def overlap(program: LoweredGraph) -> LoweredGraph:
         placements = {**program.plan.placements, name: program.plan.placements[over]}
@@ -168,7 +168,7 @@ def several_tokens(program: LoweredGraph) -> bool:
 def attribute(
     ops: tuple[str, ...], name: str, change: Callable[[float], float], *, layer: int | None = None, stage: str = ""
 ) -> Rewrite:
-    """Nodes of these opcodes, in one layer or all, in one stage or both, with this attribute changed."""
+    """Change this attribute of nodes with these opcodes, in one layer or all, and in one stage or both."""
 
     def changed(node: Node) -> Node:
         if node.op.name not in ops or name not in node.attrs or layer not in (None, node.layer):

@@ -18,7 +18,7 @@ OFFSET_BIT = 72 + 4  # of a global store: the bit of its offset that stands for 
 
 
 def plant_kernel(monkeypatch: pytest.MonkeyPatch, kernel: str, change: Callable[[Zrt], Zrt]) -> None:
-    """Have every backend opened from now on load `change(kernel)`, on a machine without AMD GPUs."""
+    """Make every backend that is opened from now on load `change(kernel)`, on a machine without AMD GPUs."""
     whole = kernel_set("gfx1201")
     assert whole is not None
 
@@ -44,7 +44,7 @@ def flip(zrt: Zrt, text: str, bit: int, nth: int = 0) -> Zrt:
 
 
 def plant_store_out_of_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have argmax store its token 16 bytes late, which is beyond the buffer of a step with one row."""
+    """Make argmax store its token 16 bytes late, which is beyond the buffer of a step with one row."""
     plant_kernel(monkeypatch, "argmax", lambda zrt: flip(zrt, "global_store_b32", OFFSET_BIT))
 
 

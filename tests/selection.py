@@ -22,7 +22,7 @@ Imports = Mapping[str, set[str]]  # file -> files that it imports, as paths belo
 def is_collected(text: str, chosen: str, slow: bool = False) -> bool:
     """Return whether a test file with this source can have tests of the set `chosen`: default, rest or all.
 
-    Reading the text avoids importing files whose tests would all be deselected.
+    Searching the source avoids importing files whose tests would all be deselected.
     """
     whole = {match[1] for match in WHOLE_MODULE.finditer(text)}
     if "slow" in whole and not slow:
@@ -35,7 +35,7 @@ def is_collected(text: str, chosen: str, slow: bool = False) -> bool:
 def kept_cases(features: Sequence[Sequence[str]], keep: int) -> set[int]:
     """Return the indices of the `keep` cases that stay in the default set.
 
-    Repeatedly take the case with the most feature values that no earlier choice has. Ties go to the case that is
+    Repeatedly select the case with the most feature values that no selected case has. Ties go to the case that is
     farthest from the chosen ones, then to the first. The result depends on the arguments only.
     """
     count = len(features)
@@ -138,8 +138,9 @@ def is_test_file(path: str) -> bool:
 def affected_tests(changed: Iterable[str], imports: Imports) -> list[str] | None:
     """Return the test files that a change of these files can affect, or None for all of them.
 
-    A change reaches the files that import it, directly or not. A test file is selected when the change reaches it
-    or the package that its folder mirrors. A file that is in no package and in no test folder selects all.
+    A change affects the files that import it, directly or indirectly. A test file is selected if the change
+    affects it or the package that its folder mirrors. A file outside the packages and test folders selects all
+    tests.
     """
     changed = set(changed)
     reached: set[str] = set()

@@ -32,7 +32,7 @@ LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 
 def lines(page: Path) -> list[str]:
-    """Command lines in fenced and indented blocks: joined after a backslash, without their # comments."""
+    """Yield the command lines in fenced and indented blocks, joined after a backslash and without # comments."""
     result, fenced, whole = [], False, ""
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("```"):
@@ -49,7 +49,7 @@ def lines(page: Path) -> list[str]:
 
 
 def parts(line: str) -> tuple[str, list[str]]:
-    """The command and its arguments, without a pipe before it and a redirection after it."""
+    """Return the command and its arguments, without a pipe before it or a redirection after it."""
     words = shlex.split(line.rpartition(" | ")[2].replace("[", "").replace("]", ""))
     words = words[: next((index for index, word in enumerate(words) if word in ("<", ">")), len(words))]
     if words[0] == "python3":

@@ -35,14 +35,14 @@ GOLDEN = FOLDER / "qwen3-q.npz"
 
 
 def timeless(value: Any) -> Any:
-    """The value without times, which differ from run to run."""
+    """Return the value without times, which differ between runs."""
     if isinstance(value, dict):
         return {key: timeless(item) for key, item in value.items() if key not in VARIES}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def same(report: Report, command: Any, words: list[str], tmp_path: Path) -> None:
-    """The command's --json is what the report's to_json() gives."""
+    """Check that the command's --json equals the report's to_json()."""
     written = tmp_path / "report.json"
     code = command([*words, "--json", str(written)])
     assert code == report.exit_code()

@@ -24,13 +24,15 @@ def modules(folder: Path) -> Iterator[Path]:
 
 
 def imported(path: Path, *, types: bool = False) -> Iterator[str]:
-    """Every zinc_rt module a file imports at run time, wherever in the file; with `types` also for annotations."""
+    """Return every zinc_rt module that a file imports at run time, anywhere in the file; with `types`, also
+    imports for annotations.
+    """
     return (name for name, typing_only in _imports(path) if types or not typing_only)
 
 
 @cache
 def _imports(path: Path) -> tuple[tuple[str, bool], ...]:
-    """The modules and whether only annotations need them."""
+    """Yield the modules, and whether only annotations need them."""
     result: list[tuple[str, bool]] = []
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False)]
     while waiting:
@@ -227,7 +229,7 @@ def test_nothing_imports_the_interface_of_the_harness() -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Of every file, the harness's included: what it imports, by name below zinc_rt."""
+    """Return the imports of every file, including the harness, by name below zinc_rt."""
     paths = [*modules(ROOT / "zinc_rt"), *(path for name in HARNESS for path in modules(ROOT / name))]
     graph: dict[str, set[str]] = {}
     for path in paths:
@@ -238,7 +240,7 @@ def import_graph() -> dict[str, set[str]]:
 
 
 def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """Groups of files of which each imports all others, directly or not."""
+    """Return groups of files that all import each other, directly or indirectly."""
 
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -261,7 +263,7 @@ def test_imports_are_acyclic() -> None:
 
 
 def unit_graph() -> dict[str, set[str]]:
-    """The same between packages and loose modules, the harness's packages included."""
+    """The same for packages and single modules, including packages of the harness."""
     graph: dict[str, set[str]] = {}
     for name, targets in import_graph().items():
         unit = name.partition(".")[0]

@@ -41,7 +41,9 @@ print(json.dumps(out))
 
 
 def imported(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
-    """Import each in one fresh process: the name asked for, the module's own name, its spec's, the warnings."""
+    """Import each in a new process; return the requested name, the module's name, the name in its spec, and the
+    warnings.
+    """
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(names)], capture_output=True, text=True, check=False
     )

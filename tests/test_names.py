@@ -19,7 +19,7 @@ SAY_NOTHING = frozenset(
 
 
 def rooms_by_class() -> dict[str, dict[str, str]]:
-    """The rooms that define each class without a leading underscore, each room with one of its files."""
+    """Return the packages that define each public class, each package with one of its files."""
     result: dict[str, dict[str, str]] = defaultdict(dict)
     for folder in ("zinc_rt", "ci", *HARNESS):
         for path in sorted((ROOT / folder).rglob("*.py")):

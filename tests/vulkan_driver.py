@@ -13,7 +13,7 @@ from zinc_rt.host.errors import ZincError
 
 @cache
 def found() -> PhysicalDevice | str:
-    """The first device that can be used, else why none can."""
+    """Return the first usable device, else the reason why there is none."""
     try:
         devices = list_devices()
     except ZincError as error:
@@ -25,7 +25,7 @@ def found() -> PhysicalDevice | str:
 
 
 def required() -> PhysicalDevice:
-    """The device; skips the test, saying why and what to install, where there is none."""
+    """Return the device; if there is none, skip the test with the reason and what to install."""
     device = found()
     if isinstance(device, str):
         pytest.skip(f"no Vulkan driver ({device}): {INSTALL}")

@@ -99,12 +99,12 @@ def timeline(log: LogReader) -> dict[str, Any]:
 
 
 def name_of(labels: list[str], node: int) -> str:
-    """Return the name of a slice: "" for a dispatch without a node, a number if the log lacks the graph."""
+    """Return the name of a slice: "" for a dispatch without a node, a number if the graph is not in the log."""
     return "" if node < 0 else labels[node] if node < len(labels) else f"node {node}"
 
 
 def _labels(log: LogReader, record: records.GraphCreated) -> list[str]:
-    """Return the names of its nodes in the order of calls, or None if the log lacks the graph."""
+    """Return the names of its nodes in the order of calls, or None if the graph is not in the log."""
     if not log.has(record.ir):
         return []
     nodes = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}").nodes
@@ -117,7 +117,7 @@ def slice_seconds(name: str, thread: int, start: float, seconds: float, args: di
 
 
 def node_title(node: Node) -> str:
-    """Return the label and the op of a node: several nodes may share a label."""
+    """Return the label and the op of a node, because several nodes may share a label."""
     return f"{node.label or node.outputs[0]} {node.op.name.lower()}"
 
 

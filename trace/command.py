@@ -55,21 +55,21 @@ def parser() -> argparse.ArgumentParser:
     recording.add_argument(
         "--times",
         action="store_true",
-        help="record start and end of each dispatch, for --chrome; dispatches then run one at a time",
+        help="record the start and end of each dispatch, for --chrome; makes dispatches run one at a time",
     )
     recording.add_argument(
         "--embed-weights", action="store_true", help="store the weights in the log, so that it needs no model file"
     )
     looking = parser.add_argument_group("show a log").add_mutually_exclusive_group()
     looking.add_argument(
-        "--stats", action="store_true", help="show bytes by kind, bytes per token, time per step (default)"
+        "--stats", action="store_true", help="show bytes by kind, bytes per token and time per step (default)"
     )
     looking.add_argument("--plan", action="store_true", help="show the memory map of every variant that ran")
     looking.add_argument("--chrome", metavar="FILE", help="write a timeline for Chrome or Perfetto")
     looking.add_argument(
         "--show",
         metavar="NODE",
-        help="show values after a step: a node's label, buffer or number, or a pattern with *",
+        help="show values after a step; selects a node by label, buffer or number, or with a pattern (*)",
     )
     add_format(parser)
     values = parser.add_argument_group("with --show")
@@ -135,7 +135,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
 
 
 def _command(name: str) -> Command:
-    """Return the command of that name. Raises UsageError if there is none or if it opens no engine."""
+    """Return the command of that name. Raises UsageError if there is no such command or if it opens no engine."""
     points = registered_commands()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})

@@ -125,7 +125,7 @@ def payload_of(file: BinaryIO, frame: LogFrame) -> bytes | None:
 
 
 def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tuple[int, int]]:
-    """Return every frame from `start` on, and (offset, bytes) of each stretch that is not a frame."""
+    """Return every frame from `start` on, and (offset, bytes) of each range that is not a frame."""
     offset = start
     while offset < size_bytes:
         head = head_at(file, offset)
@@ -139,7 +139,7 @@ def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tup
 
 
 def _next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
-    """Offset of the next head that holds, else the end."""
+    """Return the offset of the next valid head, else the end."""
     step = 1 << 20
     for base in range(start, size_bytes, step):
         file.seek(base)

@@ -62,8 +62,9 @@ def _digest(array: np.ndarray) -> str:
 
 
 def departures(log: LogReader, tape: Tape) -> dict[int, str]:
-    """Return, by step, the first way in which the data written for it departs from its plan, or its plan
-    contradicts an earlier one. Steps without a plan are not checked."""
+    """Return for each step the first deviation of its data from its plan, or contradiction between its plan and an
+    earlier one. Steps without a plan are not checked.
+    """
     differences: dict[int, str] = {}
     ends: dict[tuple[int, int], int] = {}  # slot, epoch: position behind the last token
     copies: list[Arrays] = []  # since the last planned step
@@ -90,8 +91,9 @@ def departures(log: LogReader, tape: Tape) -> dict[int, str]:
 
 
 def require_draws(log: LogReader, tape: Tape) -> None:
-    """Check that the log has every input of the tokens that were delivered. Raises InputError for the first that
-    is missing."""
+    """Check that the log has every input of the tokens that were delivered. Raises InputError for the first
+    missing input.
+    """
     if tape.header.get("one_node"):
         return
     counted: set[int] = set()  # penalty rows that were written

@@ -75,8 +75,7 @@ class LogReader:
                 yield record
 
     def blob(self, digest: str) -> bytes:
-        """Return the bytes with that sha256. Raises InputError if the log does not contain them, or only
-        in part."""
+        """Return the bytes with that sha256. Raises InputError if the log does not contain them completely."""
         head = self._blobs.get(digest)
         if head is None:
             raise InputError(

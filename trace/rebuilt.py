@@ -36,7 +36,7 @@ def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
 
 
 class RebuiltModel:
-    """A recorded run on a backend, which it owns. A context manager.
+    """A recorded run on a backend, which it closes. A context manager.
 
     `tapped`: every node's result is kept and can be read, including state; None: as each graph was
     recorded.
@@ -140,7 +140,7 @@ class RebuiltModel:
         return own
 
     def state(self, variant: Variant) -> dict[str, bytes]:
-        """Return the present contents of state and tables, by allocation. Needs readable heaps (SEEN,
+        """Return the current contents of state and tables, by allocation. Needs readable heaps (SEEN,
         ARENA_SEEN)."""
         names = (name for name in variant.plan.allocations if name.partition("/")[0] in KEPT)
         return {name: bytes(variant.replays.view(port(name, variant.key))) for name in names}

@@ -113,8 +113,9 @@ def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
 
 
 class Recorder(Observer):
-    """The observer that `record` attaches. `steps`: submitted so far; `kept` of them are in the file;
-    `failed` is the reason why no more are; `note` adds an event of the caller."""
+    """The observer that `record` attaches. `steps`: number of submitted steps, of which `kept` are in the file;
+    `failed` is the reason if recording stopped; `note` adds an event of the caller.
+    """
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class Recorder(Observer):
         return time.monotonic() - self._clock
 
     def _define(self, graph: Graph, key: ShapeKey) -> int:
-        """Return the graph's number. The first time, write the graph's definition to the log."""
+        """Return the graph's number. At first use, write the graph's definition to the log."""
         number = self._graphs.get(id(graph))
         if number is not None and (number, key) in self._variants:
             return number

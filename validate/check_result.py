@@ -13,13 +13,13 @@ from zinc_rt.validate.measure import Agreement, Measure
 
 
 class Reportable(Protocol):
-    """A measure or a limit as JSON-ready figures by name."""
+    """A measure or a limit, as JSON-ready figures by name."""
 
     def as_dict(self) -> dict[str, Any]: ...
 
 
 class ReportFigures(dict[str, Any]):
-    """Figures that are only reported, never read again."""
+    """Figures that are only reported and never read back."""
 
     def as_dict(self) -> dict[str, Any]:
         return dict(self)
@@ -27,8 +27,8 @@ class ReportFigures(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class ValueMeasure:
-    """The distance of one value from the reference's. `resync` is the same with the layer's input reset to the
-    reference's, `agreement` that of logits, `histogram` that of the value itself.
+    """The distance of one value from the reference. `resync` is the distance with the layer's input reset to the
+    reference, `agreement` is for logits, and `histogram` for the value itself.
     """
 
     distance: Measure
@@ -95,7 +95,7 @@ class SanitizerMeasure:
 
 @dataclass(slots=True)
 class CheckResult:
-    """The result of one check. `measure` is the measured distance, `limit` the allowed one."""
+    """The result of one check. `measure` is the measured distance, `limit` the allowed distance."""
 
     id: str  # MODEL/TIER/NAME
     kind: str

@@ -71,7 +71,9 @@ class Reference:
         return got if rows is None or len(want) != len(rows) or len(got) <= len(rows) else got[rows]
 
     def locate(self, bad: dict[str, Any], want: np.ndarray) -> dict[str, Any]:
-        """Convert the place `bad` of a comparison with `want` so that its token counts from the prompt's first."""
+        """Convert the position `bad` of a comparison with `want` so that its token counts from the start of the
+        prompt.
+        """
         if self.rows is None or len(want) != len(self.rows) or "token" not in bad:
             return bad
         return {**bad, "token": int(self.rows[bad["token"]])}
@@ -202,7 +204,7 @@ def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> C
 
 
 def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult | None:
-    """Compare the continuation token by token. Both runs have the same tokens up to the first difference."""
+    """Compare the continuation token by token. Both runs have the same input tokens up to the first difference."""
     count = min(len(run.generated), len(reference.greedy))
     if not count:
         return None

@@ -52,10 +52,13 @@ def parser() -> argparse.ArgumentParser:
         "--steps",
         type=int,
         metavar="N",
-        help="greedy tokens after the prompt (default 2, or the golden's number)",
+        help="number of greedy tokens after the prompt (default 2, or the number in the golden)",
     )
     what.add_argument(
-        "--layers", default="all", metavar="I:J", help="only these layers; --input feeds the first (default all)"
+        "--layers",
+        default="all",
+        metavar="I:J",
+        help="only run these layers; --input is the input of the first (default all)",
     )
     what.add_argument(
         "--input",
@@ -77,16 +80,17 @@ def parser() -> argparse.ArgumentParser:
     )
     mix.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mix (default 0)")
     against = parser.add_argument_group("reference")
-    against.add_argument("--golden", metavar="F.npz", help="recorded values (docs/golden.md)")
+    against.add_argument("--golden", metavar="F.npz", help="golden with recorded values (docs/golden.md)")
     against.add_argument(
         "--reference",
         metavar="TIER",
-        help="tier to compare with (default: --golden, else t_cpu, else the last)",
+        help="tier to compare with (default: --golden, else t_cpu, else the last tier)",
     )
     against.add_argument(
         "--resync",
         action="store_true",
-        help="also run with each layer's input reset to the reference: shows each layer's error without drift "
+        help="also run with each layer's input reset to the reference: shows the error of each layer without "
+        "drift "
         "(except for keys and values shared between layers)",
     )
     options.add_engine(parser, tier=False)
@@ -99,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--emit-repro",
         metavar="DIR",
-        help="where two tiers differ in bits, write logs of the run and of the diverging node",
+        help="if two tiers differ in bits, write logs of the run and of the diverging node",
     )
     out.add_argument(
         "--strict", action="store_true", help="fail on skipped checks and on tiers simulated without --device sim"
@@ -136,8 +140,9 @@ def validate_isolation(arguments: argparse.Namespace) -> IsolationReport:
 
 
 def validate_models(arguments: argparse.Namespace) -> ValidationReport:
-    """Validate every model that the options name and show each result. The verdict line and the files of the
-    results are left to the caller."""
+    """Validate every model that the options name and show each result. The caller prints the verdict line and
+    writes the result files.
+    """
     from zinc_rt.cli.describe import describe_executed
     from zinc_rt.golden.embedded import VOCABULARY
     from zinc_rt.host.facts import report_rows, table

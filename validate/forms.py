@@ -44,8 +44,9 @@ FEW_TOKENS = 4  # of the prompt, in all forms but greedy
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer in one form. `logits` f32 [tokens, V]: those that its tokens were drawn from; `ended`: the finish
-    reason; `error`: what the output ring had instead of a token, or ""."""
+    """An answer in one form. `logits` f32 [tokens, V]: the logits that its tokens were sampled from; `ended`: the
+    finish reason; `error`: the content of the output ring instead of a token, or "".
+    """
 
     logits: np.ndarray
     tokens: list[int]
@@ -55,8 +56,9 @@ class Answered:
 
 
 def form_checks(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> Iterator[CheckResult]:
-    """Check a tier that builds from plans: plain graphs (`forms`), and graphs from the cache (`stored`), which are
-    planned and stored first where they are missing, against fused and freshly planned ones."""
+    """Check a tier that builds from plans: compare plain graphs (`forms`) with fused ones, and graphs from the
+    cache (`stored`; planned and stored first if missing) with freshly planned ones.
+    """
     variants, settings = runner.engine(spec).variants, runner.job.settings
     if not variants.can_store or variants.tap_always:
         return
@@ -162,7 +164,7 @@ def _cause(bad: dict[str, Any], difference: str) -> str:
 
 
 class EveryThird:
-    """A token mask that permits ids that are the number of tokens so far, modulo 3."""
+    """A token mask that permits ids congruent to the number of tokens modulo 3."""
 
     complete, failure = False, ""
 
@@ -181,8 +183,9 @@ class EveryThird:
 
 
 class _LateFirstMask(futures.Executor):
-    """Fills masks when a step waits for them, except that the first one is late: its row is drawn by the graph for
-    late draws, however busy the machine is."""
+    """Fills masks when a step waits for them, except that the first one is late, so that its row is always sampled
+    by the graph for late draws.
+    """
 
     def __init__(self, fills: MaskFills) -> None:
         self._pending: list[tuple[futures.Future[Any], Callable[[], Any]]] = []

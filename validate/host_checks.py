@@ -27,8 +27,8 @@ WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plai
 
 
 def vocabulary_check(repro: str) -> CheckResult:
-    """Check a SentencePiece vocabulary, which no embedded model has, against that library's own results. Raise
-    InputError if the installation lacks it.
+    """Check a SentencePiece vocabulary, which no embedded model has, against the results of that library. Raise
+    InputError if it is missing from the installation.
     """
     try:
         texts = json.loads(VOCABULARY.golden.read_text(encoding="utf-8"))["tokenizer"]

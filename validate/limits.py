@@ -29,7 +29,7 @@ QUANTISED_FACTOR, QUANTISED_OFFSET = 1.5, 0.1
 
 def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limit:
     """Return the limit against a golden. `recorded` is the ordering the golden was computed in, if this runtime
-    made it.
+    created it.
     """
     if ordering == recorded == "float32-dequant":  # BLAS picks its summation order by machine and shape
         return ORDERINGS
@@ -139,9 +139,9 @@ OF_PEAK = 2.0**-18
 
 
 def at_scale(limit: Limit, want: np.ndarray) -> Limit:
-    """Return the limit for values inside the model. Logits are of order one, but these values have any size; the
-    limit is at least some dozen roundings of the largest reference value, because both sides sum in different
-    orders.
+    """Return the limit for values inside the model. Logits are of order one, but these values have arbitrary
+    magnitude; the limit is at least some dozen roundings of the largest reference value, because both sides sum in
+    different orders.
     """
     floor = OF_PEAK * float(np.abs(want).max(initial=0.0))
     if limit.max_abs is None or not floor > limit.max_abs:

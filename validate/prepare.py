@@ -36,7 +36,7 @@ def with_repro(
     runner: ValidationRunner, spec: TierSpec, follow: list[int], result: CheckResult, *, folder: Path
 ) -> CheckResult:
     """Return `result` with a folder for it: run.zlog, and node.zlog with its test if one node is at fault. Raise
-    OutputError if the folder cannot be written.
+    OutputError if the folder is not writable.
     """
     job = runner.job
     here = folder / job.name / spec.text.replace(":", "-")
@@ -140,7 +140,7 @@ def _smallest(folder: str | None) -> Smallest | None:
 
 def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
     """Choose the tier. It is simulated if there is no AMD GPU (design §4.11). Raise UnsupportedError with the
-    reason if that is not possible.
+    reason if that is impossible.
     """
     simulator = options.simulated_device(arguments)
     return choose_tier(spec.name, arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
@@ -287,7 +287,7 @@ def _first_input(
 def _repro(
     gguf: GGUFFile, golden: Golden | None, tokens: list[int] | None, ctx: int | None, arguments: argparse.Namespace
 ) -> str:
-    """Return the command that repeats this run. `tokens`, `ctx`: those to name if they do not follow from the
+    """Return the command that repeats this run. `tokens`, `ctx`: values to include if they do not follow from the
     rest.
     """
     parts = ["zinc-rt", "validate", "--model", str(gguf.path), "--tiers", arguments.tiers]

@@ -215,8 +215,8 @@ def _requires_same_bits(job: ValidationJob, spec: TierSpec) -> bool:
 def _isolate_layers(
     runner: ValidationRunner, spec: TierSpec, reference: Reference, after: list[int]
 ) -> Isolated | None:
-    """Run each layer and the head fed by the reference, in both stages. Return None if the reference lacks a
-    layer.
+    """Run each layer and the head fed by the reference, in both stages. Return None if a layer is missing in the
+    reference.
     """
     job = runner.job
     labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
@@ -300,8 +300,8 @@ def _self_pair(job: ValidationJob, spec: TierSpec) -> CheckedPair:
 
 
 def _check_both_orders(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[CheckResult]:
-    """Compare two paths of a tier: the prompt, tapped, and the following tokens one by one, against one untapped
-    pass over all but the last token, continued with the last.
+    """Compare two paths of a tier: the prompt, tapped, and the following tokens one by one, compared with one
+    untapped pass over all but the last token, followed by the last.
     """
     job, same = runner.job, _self_pair(runner.job, spec)
     prompt, after = len(job.tokens), tapped.generated

@@ -34,7 +34,7 @@ Smallest = Callable[["ValidationRunner", TierSpec, list[int], CheckResult], Chec
 
 @dataclass(frozen=True, slots=True)
 class ValidationJob:
-    """Everything that one model's validation depends on."""
+    """All parameters that determine the validation of one model."""
 
     gguf: GGUFFile
     name: str
@@ -59,7 +59,7 @@ class ValidationJob:
 
 
 class ValidationRunner:
-    """Opens an engine once per tier and caches runs in memory, and for T-CPU on disk."""
+    """Opens one engine per tier and caches runs in memory and, for T-CPU, on disk."""
 
     def __init__(self, job: ValidationJob, say: Callable[[str], None] = lambda text: None) -> None:
         self.job = job
@@ -168,9 +168,7 @@ class ValidationRunner:
         return run
 
     def same_bits(self) -> list[list[str]]:
-        """Return the tiers that ran, in groups that are bit-identical in all recorded values of the prompt's
-        pass.
-        """
+        """Return the tiers that ran, in groups whose recorded values of the prompt's pass are bit-identical."""
         groups: list[tuple[CapturedRun, list[str]]] = []
         for spec, run in self.own_passes.items():
             group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
@@ -205,14 +203,12 @@ class ValidationRunner:
         }
 
     def findings(self) -> list[Finding]:
-        """Return the findings so far of the simulated device that the tiers share."""
+        """Return the findings of the simulated device that the tiers share."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
         return findings_of(self.engine(spec).backend) if spec is not None else []
 
     def consulted(self) -> Sequence[str]:
-        """Return the coverage so far of the simulated device that the tiers share: marks of
-        zinc_rt/host/facts.py.
-        """
+        """Return the coverage of the simulated device that the tiers share: marks of zinc_rt/host/facts.py."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
         instrument = self.engine(spec).backend.instrument if spec is not None else None
         return instrument.consulted() if instrument is not None else ()

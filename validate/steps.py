@@ -29,8 +29,8 @@ NAMES = {buffer: name for name, buffer in PARTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class StepMismatch:
-    """One difference between a step and the request: `where` is the place in a step's block, or in the state;
-    `step` counts from the engine's first.
+    """One difference between a step and the request: `where` is the location in the step block or in the state;
+    `step` counts from the engine's first step.
     """
 
     step: int
@@ -48,8 +48,8 @@ class StepMismatch:
 
 @dataclass(eq=False)
 class StepWatch(Observer):
-    """An observer that tracks the expected steps independently: `begin` a sequence in a slot, `feed` it tokens,
-    each of which must give logits. Steps without fed tokens are ignored. `wrong` is the first difference.
+    """An observer that tracks the expected steps independently: it begins a sequence in a slot and feeds it
+    tokens, each of which must give logits. Steps without fed tokens are ignored. `wrong` is the first difference.
     """
 
     engine: Engine | None = None
@@ -119,8 +119,8 @@ class StepWatch(Observer):
                 return
 
     def _table(self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int) -> None:
-        """Check that every position so far that is visible to a token from `first` on has a page, and that no two
-        places share one.
+        """Check that every position that is visible to a token from `first` on has a page, and that no page is
+        used twice.
         """
         if TABLES[group][0] not in parts or self.engine is None:
             return

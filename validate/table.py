@@ -169,8 +169,9 @@ def _ranges(names: Sequence[str]) -> list[str]:
 def sections(
     results: Sequence[CheckResult], marks: Mapping[str, str] = NO_MARKS, *, verbose: bool = True
 ) -> Iterator[Page]:
-    """Format one table for each pair of a tier and its reference. `marks` is the kind of a tier's device, if it is
-    not hardware, by tier. Unless `verbose`, pairs without failures are rows of one table, which comes first.
+    """Format one table for each pair of a tier and its reference. `marks` is the kind of device by tier, for
+    devices that are not hardware. Unless `verbose`, pairs without failures are rows of one table, which comes
+    first.
     """
     groups = _groups(results)
     brief = [] if verbose else [group for group in groups if all(result.status != "fail" for result in group)]

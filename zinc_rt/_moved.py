@@ -87,7 +87,7 @@ class _MovedFinder(MetaPathFinder):
 
 
 def new_name(fullname: str) -> str | None:
-    """Return where a module of 0.1 is now; None for a name that did not move."""
+    """Return the new location of a module of 0.1; None for a name that did not move."""
     package, _, below = fullname.partition(".")
     if package != "zinc_rt":
         return None

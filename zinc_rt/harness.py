@@ -348,12 +348,12 @@ def golden_diff(got: AnyPath, want: AnyPath) -> GoldenReport:
 
 
 def _run(command: Command, words: list[str], work: Callable[[argparse.Namespace], Made]) -> Made:
-    """Run a command's work with the options that the words give; its text is discarded."""
+    """Run a command's work with the options in words; its text output is discarded."""
     return work(command.parse(words, screen=io.StringIO()))
 
 
 def _models(model: AnyPath | Sequence[AnyPath] | None) -> list[str]:
-    """Return the paths of the models; an embedded model may be given by its name."""
+    """Return the paths of the models; an embedded model may be specified by name."""
     from zinc_rt.golden.embedded import embedded_pairs
 
     named = {pair.model.stem: str(pair.model) for pair in embedded_pairs()}

@@ -60,9 +60,9 @@ def parser() -> argparse.ArgumentParser:
         help="skip stages that passed on this setup (card, kernel, driver, firmware)",
     )
     parser.add_argument(
-        "--again", action="store_true", help="run the stage again that was running when the machine reset"
+        "--again", action="store_true", help="rerun the stage that was running when the machine reset"
     )
-    parser.add_argument("--status", action="store_true", help="show the progress of earlier runs; runs nothing")
+    parser.add_argument("--status", action="store_true", help="show the progress of earlier runs and exit")
     parser.add_argument(
         "--folder",
         type=Path,
@@ -154,8 +154,9 @@ def _run(words: list[str], path: Path, text: str, seconds: float, *, quiet: bool
     """Run a stage's command in a separate process, so that its crash does not end the walk.
 
     `text`, `seconds`: the stage and its expected duration, for progress without a terminal; pm4-test prints its
-    own. Raises KeyboardInterrupt after Ctrl-C, and BrokenPipeError if the reader of the output has gone: neither
-    is a failure of the card."""
+    own. Raises KeyboardInterrupt after Ctrl-C, and BrokenPipeError if the reader of the output has exited: neither
+    is a failure of the card.
+    """
     command = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(path)]
     line = ProgressLine(text, expected_seconds=seconds)
     reports_itself = words[0] == "pm4-test" or terminal.is_terminal(sys.stderr)
@@ -180,7 +181,7 @@ def _ask_consent(yes: Collection[str], stage: BringupStage) -> bool | None:
 
 
 def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
-    """Return the configuration for which a pass is valid: another kernel starts again."""
+    """Return the configuration for which a pass is valid; with another kernel, the stages start again."""
     from zinc_rt.engine import checked
     from zinc_rt.probes.child import run_in_child
     from zinc_rt.probes.output.passed import identify

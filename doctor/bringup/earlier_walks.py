@@ -14,8 +14,9 @@ PASSED = ("pass", "blocked")  # a gate that waits for evidence holds nobody up
 
 @dataclass(frozen=True, slots=True)
 class EarlierWalks:
-    """The last record of a stage. `status` "": it started and never ended; `reset`: the machine has been
-    booted since."""
+    """The last record of a stage. `status` "": it started but never ended; `reset`: the machine has been rebooted
+    since.
+    """
 
     stage: str
     status: str
@@ -44,7 +45,7 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
 
 
 def blame_lines(suspects: Mapping[str, Suspect]) -> list[str]:
-    """Return the probes that were running when the machine was reset, as sentences."""
+    """Return sentences about the probes that were running when the machine was reset."""
     return [
         f"the machine was reset while {name} was running ({item.when})"
         for name, item in suspects.items()

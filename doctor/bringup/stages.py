@@ -16,8 +16,9 @@ DOCTOR = "doctor"
 
 @dataclass(frozen=True, slots=True)
 class BringupTarget:
-    """The device of a bring-up. `tiers`: those that passed hazard 1; `lit`: connectors that show a
-    picture."""
+    """The device of a bring-up. `tiers`: the tiers that passed hazard 1; `lit`: connectors that drive a
+    display.
+    """
 
     spec: DeviceSpec
     tiers: tuple[str, ...] = ()

@@ -128,7 +128,7 @@ class Walk:
         return result
 
     def _doctor(self, stage: BringupStage) -> Result:
-        """Return every finding as a result. The first one that leaves no usable tier is the first cause."""
+        """Return every finding as a result. The first finding after which no tier is usable is the first cause."""
         findings = self.look()
         blocking = blocking_findings(findings)
         report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
@@ -189,7 +189,7 @@ class Walk:
         return self._result(stage, "pass", _counts(rows))
 
     def _blame(self, rows: list[Result]) -> tuple[str, str, str] | None:
-        """Return the probe of this stage that took the machine down: reason, cause, advice."""
+        """Return the reason, cause and advice for the probe of this stage that crashed the machine."""
         skipped = {row.id for row in rows if row.status == "skip"}
         for name, suspect in self.suspects.items():
             if suspect.reset and name in skipped:
@@ -227,8 +227,9 @@ class Walk:
 
 
 def blocking_findings(findings: list[DoctorFinding]) -> list[DoctorFinding]:
-    """Return the findings that are broken for the whole machine, or for every tier, because one tier is
-    sufficient to continue."""
+    """Return the findings with severity broken that affect the whole machine or every tier; one usable tier is
+    enough to continue.
+    """
     broken = [finding for finding in findings if finding.severity == BROKEN]
     lost = {tier for item in broken for tier in item.tiers}
     return [item for item in broken if not item.tiers or lost >= {T1, T2}]

@@ -98,7 +98,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -
 
 
 def safe(name: str, where: Path) -> str:
-    """Return `name` if it stays inside the archive. Raises InputError otherwise."""
+    """Return `name` if it does not leave the archive. Raises InputError otherwise."""
     path = PurePosixPath(name)
     if (
         not name

@@ -35,7 +35,7 @@ class Cut:
 def fit(
     items: Sequence[BundleFile], most_bytes: int = MOST_BYTES - ROOM_BYTES
 ) -> tuple[list[BundleFile], list[Cut]]:
-    """Return the items that fit, each first limited by its kind, and the list of truncations."""
+    """Limit each item by its kind, then return the items that fit and the list of truncations."""
     had = {item.path: len(item.content) for item in items}
     kept = {item.path: shorten(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
     for kind in SACRIFICED:
@@ -66,7 +66,9 @@ def fit(
 
 
 def shorten(item: BundleFile, most_bytes: int) -> BundleFile:
-    """Shorten a file to about that size: whole lines, a line that reports the omission, and valid JSON."""
+    """Shorten a file to about that size, keeping whole lines and valid JSON, with a line that reports the
+    omission.
+    """
     if len(item.content) <= most_bytes:
         return item
     if item.path.endswith(".json"):

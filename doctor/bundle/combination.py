@@ -60,8 +60,9 @@ def traits(combination: MachineCombination) -> dict[tuple[str, str], str]:
 def combination(
     files: Mapping[str, bytes], reports: Iterable[Mapping[str, Any]] = (), *, simulated: bool = False
 ) -> MachineCombination:
-    """Return the configuration of the machine of these files. `files`: those of a capture before
-    redaction, because the hash of the card needs its unique id."""
+    """Return the configuration of the machine of these files. `files`: files of a capture before redaction,
+    because the hash of the card needs its unique id.
+    """
     device = _gpu(files)
     ids = [_text(files, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
     unique = _text(files, f"{device}/unique_id") or _slot(files, device)

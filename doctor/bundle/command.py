@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of hang reports (default zinc-rt-hangs)",
     )
-    parser.add_argument("--only-added", action="store_true", help="leave out earlier hangs and bring-ups")
+    parser.add_argument("--only-added", action="store_true", help="exclude earlier hangs and bring-ups")
     add_json(parser, tables=False)
     parser.set_defaults(body=_make)
     actions = parser.add_subparsers(title="actions on existing bundles", metavar="ACTION")
@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     )
     page.add_argument("-o", "--out", type=Path, required=True, metavar="F.html")
     export = action("export", "export the store to another database's format", _export)
-    export.add_argument("--kcidb", action="store_true", required=True, help="in KCIDB's format, schema 5.3")
+    export.add_argument("--kcidb", action="store_true", required=True, help="export in KCIDB's format, schema 5.3")
     export.add_argument("--simulated", action="store_true", help="include simulated devices, marked as such")
     export.add_argument("-o", "--out", type=Path, required=True, metavar="F.json")
     for item in (take, page, export):

@@ -158,7 +158,7 @@ def _counts(runs: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _is_only_difference(values: pandas.DataFrame, variable: str, good: str, bad: str) -> bool:
-    """Return whether two machines differ in nothing but this variable. `values`: one machine per row."""
+    """Return whether two machines differ only in this variable. `values`: one machine per row."""
     left, right = (values[values[variable] == value].to_numpy() for value in (good, bad))
     return bool(((left[:, None] != right).sum(axis=2) == 1).any())
 
@@ -183,7 +183,7 @@ def _pairs(
 
 
 def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
-    """Small files of /sys and /proc that both have: link widths, power states, modes."""
+    """Compare small files of /sys and /proc that both machines have: link widths, power states, modes."""
     left, right = a.capture.files, b.capture.files
     compared_elsewhere = (
         "sys/module/amdgpu/",

@@ -116,8 +116,9 @@ def replaceable(folder: Path) -> list[str]:
 
 
 def read(path: Path) -> Bundle:
-    """Read a bundle from a folder or archive. Raises InputError with one sentence for a bundle that is
-    damaged, truncated, of another version or hostile."""
+    """Read a bundle from a folder or archive. Raises InputError with one sentence for a bundle that is damaged,
+    truncated, hostile or of another version.
+    """
     if path.is_dir():
         try:
             text = (path / MANIFEST).read_bytes()

@@ -192,7 +192,7 @@ def _add_matching(maker: Maker, path: Path, name: str) -> None:
 
 
 def _add_file(maker: Maker, path: Path, name: str, kind: str) -> None:
-    """Add a file; only the end of one that is too large to be searched whole."""
+    """Add a file; if it is too large to be searched completely, add only its end."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -17,8 +17,9 @@ STATUS = {"pass": "PASS", "fail": "FAIL", "skip": "SKIP", "flake": "DONE", "bloc
 
 
 def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
-    """Return the store as KCIDB's JSON. `simulated`: include simulated devices, which say nothing about a
-    kernel. Raises OutputError if KCIDB would reject it."""
+    """Return the store as KCIDB's JSON. `simulated`: include simulated devices, which prove nothing about a
+    kernel. Raises OutputError if KCIDB would reject the export.
+    """
     checkouts: dict[str, dict[str, Any]] = {}
     builds: dict[str, dict[str, Any]] = {}
     tests = []

@@ -52,7 +52,7 @@ def relevant_lines(text: str, *, whole: bool) -> str:
     """Return `text` with every run of irrelevant lines replaced by their number.
 
     `whole`: every line belongs to the log. Otherwise only lines with the prefix of a system log are judged,
-    because the output of other programs may stand between them."""
+    because the output of other programs may be interspersed."""
     lines = text.splitlines(keepends=True)
     judged = [whole or bool(_PREFIXED.match(line)) for line in lines]
     if not any(judged):
@@ -90,7 +90,7 @@ def is_relevant(line: str) -> bool:
 
 
 def _traces(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield each call trace as a range of lines. If it has no first line, the line before it is taken as one."""
+    """Yield each call trace as a range of lines. If it has no first line, the line before it is used."""
     start = None
     for index, line in enumerate([*lines, ""]):
         message = without_prefix(line)

@@ -93,7 +93,7 @@ class Maker:
 
 
 def foreign_reason(report: Mapping[str, Any], configuration: MachineCombination) -> str:
-    """Return the reason why a report belongs to another setup; "" if it does not, or if it is unknown."""
+    """Return the reason why a report belongs to another setup; "" if it does not or if this is unknown."""
     device = report.get("device")
     if not isinstance(device, dict):
         return ""

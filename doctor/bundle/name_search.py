@@ -22,7 +22,7 @@ class NameSearch:
             self._by_start.setdefault(name[:2], []).append(name)
 
     def sub(self, text: str, make: Callable[[str, str], str]) -> str:
-        """Replace each name in `text` by make(the name, as written)."""
+        """Replace each name in `text` by the result of make(name as written)."""
         if not self._by_start:
             return text
         parts, result = [], 0

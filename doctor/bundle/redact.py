@@ -60,7 +60,7 @@ def _keep_length_change(before: str, after: str) -> str:
 
 
 def _same_length(before: str, after: str) -> str:
-    """Return `after`, cut or padded to the size of `before` in bytes."""
+    """Return `after`, truncated or padded to the size of `before` in bytes."""
     if after == before:
         return before
     size_bytes = len(_encoded(before))
@@ -191,7 +191,7 @@ class Redactor:
     # --- the second pass ---
 
     def _redact_file(self, name: str, content: bytes) -> bytes | None:
-        """Redact until nothing changes any more; None if that does not end."""
+        """Redact until nothing changes any more; return None if this does not converge."""
         for _ in range(_PASSES):
             redacted = self._file(name, content)
             if redacted == content:
@@ -316,7 +316,9 @@ class Redactor:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split a long text into pieces of whole lines: a pattern whose word is in no line of a piece is skipped."""
+    """Split a long text into pieces of whole lines: a pattern is skipped for a piece that does not contain its
+    word.
+    """
     if len(text) <= _PIECE:
         return [text]
     pieces, start = [], 0

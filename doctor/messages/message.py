@@ -14,5 +14,5 @@ class KnownMessage:
 
 
 def rows(event: str, source: str, *patterns: str) -> list[KnownMessage]:
-    """Return a row for each pattern of one event that one source file prints."""
+    """Return a row for each pattern of one event in one source file."""
     return [KnownMessage(event, re.compile(pattern, re.IGNORECASE), source) for pattern in patterns]

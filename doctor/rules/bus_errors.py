@@ -20,7 +20,7 @@ def _corrected(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _counted(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """Errors the kernel counts in sysfs, of the GPU and of the bridges above it."""
+    """Report errors that the kernel counts in sysfs, for the GPU and for the bridges above it."""
     folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
     result = []
     for folder in folders:
@@ -57,7 +57,7 @@ ALL_ONES = re.compile(r"\b0xf{8}\b", re.IGNORECASE)
 
 
 def _lost(machine: InspectedMachine) -> Iterator[Seen]:
-    """The kernel's own word; else two replies of all ones: a function that does not answer reads so."""
+    """Report a lost function if the kernel reports it, or if two reads return all ones."""
     seen = tuple(rule_for_events("link-lost")(machine))
     yield from seen
     replies = machine.log.named("smu", "psp", "ring-test", "mes") if machine.log and not seen else ()

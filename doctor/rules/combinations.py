@@ -36,7 +36,9 @@ def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
 
 
 def pending(machine: InspectedMachine) -> list[tuple[Combination, tuple[str, ...]]]:
-    """Return the bad rows that would match if what is unknown here were as they say, with its kinds."""
+    """Return the rows with verdict bad that would match if the unknown values met their conditions, with the kinds
+    of those values.
+    """
     result = []
     for gpu in machine.is_relevant:
         known = facts(gpu, machine)

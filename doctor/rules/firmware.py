@@ -37,8 +37,9 @@ GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an e
 
 
 def _missing(machine: InspectedMachine) -> Iterator[Seen]:
-    """A missing file, in the way where nothing does without the file, or the start failed; else the driver had
-    another to take."""
+    """Report a missing firmware file; it is an obstacle if the file is required or the start failed, otherwise the
+    driver used another one.
+    """
     log = machine.log
     if log is None:
         return
@@ -65,7 +66,9 @@ def _missing(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
-    """Only where the driver did not start and the log says not why: distributions add files to old packages."""
+    """Only if the driver did not start and the log does not show why, because distributions add files to old
+    packages.
+    """
     if machine.log is not None and machine.log.events:
         return
     for gpu in machine.is_relevant:
@@ -91,7 +94,7 @@ def _unreadable(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _old(machine: InspectedMachine) -> Iterator[Seen]:
-    """Below what user queues need; in the way only where they were asked for."""
+    """Report firmware below the minimum of user queues; it is an obstacle only if they were requested."""
     asked = machine.module.parameters.get("user_queue") in ("1", "2")
     for gpu in machine.is_relevant:
         generation = _generation(gpu)
@@ -112,8 +115,9 @@ def _old(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _no_mes(machine: InspectedMachine) -> Iterator[Seen]:
-    """A GPU without MES firmware: firmware.txt has a MES line of zeros for the only GPU, whose other firmware is
-    there."""
+    """Report a GPU without MES firmware: firmware.txt has a MES line of zeros for the only GPU, but its other
+    firmware is loaded.
+    """
     line = re.search(
         r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M
     )

@@ -22,7 +22,7 @@ def _wsl(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
-    """A container shows the host's /sys, but only the nodes it was given."""
+    """A container shows the host's /sys, but only the device nodes that were passed to it."""
     kind = machine.host.container
     if not kind or not machine.gpus:
         return
@@ -47,7 +47,7 @@ def refused_or_missing(machine: InspectedMachine, path: str) -> bool:
 
 
 def _hidden_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
-    """KFD shows a process only the GPUs its device cgroup lets it open."""
+    """KFD shows a process only the GPUs that its device cgroup allows."""
     hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
     if hidden and not any(gpu.node for gpu in machine.is_relevant):
         yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))

@@ -23,7 +23,7 @@ _COMPARE = (
 
 
 def _stuck_rings(facts: HungFacts) -> list[str]:
-    """Rings with work that did not advance between the samples."""
+    """Report rings with work that did not advance between the samples."""
     before, after = facts.first.fences or {}, facts.later.fences or {}
     return [
         name for name, (result, sent) in after.items() if result != sent and before.get(name, (None,))[0] == result
@@ -113,7 +113,7 @@ def _advanced(facts: HungFacts) -> bool:
 
 
 def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
-    """Only the driver's own rings raise an interrupt for each fence; the program of a user queue may poll."""
+    """Only the driver's own rings raise an interrupt for each fence; a program with a user queue may poll."""
     facts = hung_facts(machine.capture)
     before, after = facts.first.interrupts, facts.later.interrupts
     rings = _advanced_rings(facts)
@@ -173,7 +173,7 @@ def _task(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _idle(machine: InspectedMachine) -> Iterator[Seen]:
-    """All that was read is at rest, and a program has the GPU open."""
+    """All sampled values are idle, but a program has the GPU open."""
     facts = hung_facts(machine.capture)
     first, later = facts.first, facts.later
     if not machine.hung or later.fences is None or _stuck_rings(facts) or _advanced(facts):

@@ -19,7 +19,7 @@ def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _start_failed(machine: InspectedMachine) -> Iterator[Seen]:
-    """A start that failed, unless the driver started this GPU later, as after a reload."""
+    """Report a failed start, unless the driver started this GPU later, for example after a reload."""
     log = machine.log
     for seen in rule_for_events("init-failed")(machine):
         named = re.escape(seen.about) if seen.about else ""

@@ -87,8 +87,9 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _dkms_unused(machine: InspectedMachine) -> Iterator[Seen]:
-    """An unused module: amdgpu-dkms is installed and the kernel's own module runs: it was not built for this
-    kernel."""
+    """Report an unused module: amdgpu-dkms is installed, but the kernel's own module is loaded, because the
+    package was not built for this kernel.
+    """
     package = (machine.packages or {}).get("amdgpu-dkms")
     if not package or machine.module.dkms is not False or not machine.module.loaded:
         return

@@ -88,7 +88,7 @@ _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
 
 def value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
-    """The value from sysfs; from the command line where that has none."""
+    """Return the value from sysfs, or from the command line if sysfs has none."""
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
         text, where = machine.linux.option(f"amdgpu.{name}"), "proc/cmdline"
@@ -134,7 +134,9 @@ def _options(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
-    """User queues, which t2 needs, have to be asked for; only a note, for t1 needs none of it."""
+    """User queues, which t2 needs, must be enabled explicitly; this is only a note, because t1 does not need
+    them.
+    """
     if not any(gpu.driver == "amdgpu" for gpu in machine.is_relevant) or not machine.module.parameters:
         return
     result = value(machine, "user_queue")

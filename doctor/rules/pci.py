@@ -28,7 +28,9 @@ SMALLEST_VRAM = 8 << 30  # of the cards of gfx11 and gfx12
 
 
 def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """The link with the fewest lanes on the way up, against what the GPU could use. An APU has no link."""
+    """Compare the narrowest link on the path to the host with the lanes that the GPU supports. An APU has no
+    link.
+    """
     if gpu.integrated or machine.host.hypervisor:  # a virtual bridge tells of no lanes
         return None
     links = [link for link in gpu.links if link.width]
@@ -74,7 +76,7 @@ def _link_ends(gpu: InspectedGpu, link: Link) -> tuple[Link, ...]:
 
 
 def _limited_by(gpu: InspectedGpu, machine: InspectedMachine) -> Link | None:
-    """The kernel's own finding, as it printed it when the GPU was found."""
+    """Report the kernel's own message from when the GPU was detected."""
     search = machine.log.search(
         rf"{re.escape(gpu.address)}: .*limited by (\d+(?:\.\d+)?) GT/s PCIe x(\d+) link at (\S+) "
         r"\(capable of .*? with (\d+(?:\.\d+)?) GT/s PCIe x(\d+)"
@@ -109,13 +111,13 @@ def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _target_speed(port: lspci.Function | None) -> float | None:
-    """The speed that the BIOS or an administrator allows on this port."""
+    """Report a speed limit that the BIOS or an administrator set on this port."""
     match = re.search(r"LnkCtl2: Target Link Speed: (\d+(?:\.\d+)?)GT/s", port.text) if port else None
     return float(match[1]) if match else None
 
 
 def _slow_now(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """Well below what the link could do, just now: what an idle GPU does, and a bad slot too."""
+    """Report a current speed far below the link's maximum, which an idle GPU causes, but also a bad slot."""
     own = next((link for link in gpu.links if link.speed and link.speed_most), None)
     if own is None or gpu.integrated or machine.host.hypervisor or (own.speed or 0) > (own.speed_most or 0) / 4:
         return None
@@ -125,8 +127,9 @@ def _slow_now(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """A small BAR, by what amdgpu says in sysfs, else the card's resizable BAR, else the line amdgpu prints at its
-    start."""
+    """Report a small BAR, according to amdgpu's sysfs, else the card's resizable BAR, else amdgpu's message at
+    start.
+    """
     if gpu.integrated:
         return None
     visible = gpu.visible_bytes if gpu.visible_bytes is not None else gpu.bar_bytes
@@ -215,7 +218,9 @@ def _zero_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _atomics(machine: InspectedMachine) -> Iterator[Seen]:
-    """Healthy machines say "not supported" as well, where firmware does without; "rejects" is a refusal."""
+    """Healthy machines also log "not supported" if the firmware lacks the feature; "rejects" is an actual
+    rejection.
+    """
     for event in machine.log.named("atomics") if machine.log else ():
         refused = "rejects" in event.text.lower() and mentions_our_gpu(event.text, machine)
         old = re.search(r"rejects atomics (\d+)<(\d+)", event.text)

@@ -53,7 +53,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _opened_by_udev(machine: InspectedMachine) -> bool:
-    """A rule of the administrator's that gives everybody /dev/kfd."""
+    """Report a udev rule of the administrator that gives all users access to /dev/kfd."""
     rules = [
         text for name in machine.capture.files if "udev/rules.d/" in name and (text := machine.capture.text(name))
     ]
@@ -99,7 +99,7 @@ def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
 
 
 def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
-    """The driver has the GPU, and udev or a container has not made its nodes."""
+    """The driver has initialised the GPU, but udev or a container has not created its nodes."""
     if machine.host.container:
         return
     if not machine.gpus and machine.nodes and all(node.path == "/dev/kfd" for node in machine.nodes):
@@ -144,7 +144,9 @@ def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _denied_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
-    """EPERM, where a mode that is too narrow gives EACCES: the device cgroup of a container or service."""
+    """Report EPERM, which comes from the device cgroup of a container or service; a restrictive file mode gives
+    EACCES.
+    """
     reasons = {path: machine.capture.unreadable.get(path.strip("/"), "") for path in _node_paths(machine)}
     denied = [path for path, reason in reasons.items() if "not permitted" in reason]
     if denied and machine.gpus:

@@ -35,7 +35,7 @@ def _asleep(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """Asleep by name but awake for runtime power management: it did not come back."""
+    """The device reports D3cold, but runtime power management reports it as active: it did not resume."""
     if gpu.power_state not in ("D3cold", "D3hot") or gpu.runtime_status != "active":
         return None
     return Seen(
@@ -55,7 +55,7 @@ def _hot(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _fan_stands(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """A fan may stand while the card is cool; vendors start it near 60 °C."""
+    """A fan may be off while the card is cool; vendors start it near 60 °C."""
     hottest = max(((now, label) for label, now, _ in gpu.temperatures), default=None)
     if gpu.fan_rpm is None or gpu.fan_rpm > FAN_STANDS or hottest is None or hottest[0] < FAN_NEEDED:
         return None
@@ -88,7 +88,7 @@ def _clock_held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None
 
 
 def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """Sensors that did not answer while the capture was made."""
+    """Report sensors that did not respond during the capture."""
     where = f"sys/class/drm/{gpu.card}/device/hwmon"
     reason = next(
         (reason for name, reason in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
@@ -99,7 +99,7 @@ def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 
 def _sleeps_unused(machine: InspectedMachine) -> Iterator[Seen]:
-    """Only a note: on a headless card it is where several threads of failures to resume begin."""
+    """Only a note: on a headless card, several reports of failed resumes begin with it."""
     if "0" in (machine.linux.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
         return
     for gpu in machine.is_relevant:

@@ -73,8 +73,9 @@ def _refused(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
-    """A GPU that amdgpu started, and no KFD: no node and no topology; or the log lists the GPU's rings, which come
-    next to KFD's lines, and has none of those."""
+    """Report a GPU that amdgpu started without KFD: there is no node and no topology, or the log lists the GPU's
+    rings but not KFD's adjacent lines.
+    """
     if machine.kfd is not None or machine.host.container:
         return
     if not any(gpu.driver == "amdgpu" or machine.start_logged(gpu) for gpu in machine.is_relevant):

@@ -10,7 +10,7 @@ from zinc_rt.doctor.rule import T1, DoctorRule, Seen
 
 
 def _refused(machine: InspectedMachine) -> Iterator[Seen]:
-    """Only t1: whether t2 is offered is a setting, and has notes of its own."""
+    """Only for t1: the availability of t2 is a setting, which has separate notes."""
     for gpu in machine.is_relevant:
         answer = gpu.answers.get(T1)
         if answer and not answer[0]:

@@ -131,7 +131,7 @@ def import_llama_cpp(
     tokenizer for TEXTS, and draws from its logits. `command`, if given, is stored in meta as the command
     that created the file.
 
-    UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write
+    Raises UnsupportedError if llama-cpp-python is missing or cannot load the model. OutputError: cannot write
     `out_npz`.
     """
     model, out_npz = Path(model), Path(out_npz)
@@ -236,7 +236,7 @@ def _version(llama: ModuleType) -> str:
 
 
 def _commit() -> str:
-    """Return the commit of the ggml that computes, which is that of llama.cpp."""
+    """Return the commit of the ggml library in use, which is that of llama.cpp."""
     from llama_cpp._ggml import libggml
 
     libggml.ggml_commit.restype = ctypes.c_char_p
@@ -261,8 +261,8 @@ def _collect_log(llama: ModuleType) -> Iterator[list[str]]:
 
 @cache
 def _discard_log(llama: ModuleType) -> Callable[..., None]:
-    """Return a log callback that prints nothing. It is kept alive, because llama.cpp holds it until the process
-    ends.
+    """Return a log callback that prints nothing. It is kept alive, because llama.cpp references it until the
+    process ends.
     """
     silence: Callable[..., None] = llama.llama_log_callback(lambda *_: None)
     return silence

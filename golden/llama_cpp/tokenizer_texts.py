@@ -28,8 +28,9 @@ TEXTS = (
 
 def tokenize_texts(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> list[dict[str, Any]]:
     """Return the ids of each text without added special tokens (`plain`) and with them (`special`; special
-    tokens in the text are parsed), and the text detokenized from `plain`. Empty if llama.cpp has no
-    tokenizer for the vocabulary."""
+    tokens in the text are parsed), and the text detokenized from `plain`. Returns nothing if llama.cpp has no
+    tokenizer for the vocabulary.
+    """
     if llama.llama_vocab_type(vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
         return []
     rows = []

@@ -16,8 +16,9 @@ from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
-    """Return a deepseek2 model. With `mla`: absorbed projections, a low-rank query, sigmoid routing in
-    groups. Otherwise V2-Lite's form."""
+    """Return a deepseek2 model. With `mla`, it has absorbed projections, a low-rank query, and sigmoid routing in
+    groups. Otherwise V2-Lite's form.
+    """
     rope, nope, value = max(2, s.head_dim // 2), s.head_dim, s.head_dim
     rank, q_rank = s.hidden // 2, s.hidden * 3 // 4
     q_out = s.heads * (nope + rope)

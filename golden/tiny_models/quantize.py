@@ -23,7 +23,7 @@ def quantize(rows: np.ndarray, dtype: str) -> np.ndarray:
     """Encode `rows` (…, n) float32 as ggml type `dtype`, in the layout of zinc_rt.model.gguf.Tensor.data.
 
     f32 and f16 keep the shape, bf16 becomes uint16 of that shape, blocks become uint8 (…, bytes per row).
-    The same rows always give the same bytes. InputError: n is not a multiple of the block size, or a value
+    The same rows always give the same bytes. Raises InputError if n is not a multiple of the block size or a value
     cannot be encoded.
     """
     rows = np.ascontiguousarray(rows, np.float32)

@@ -83,7 +83,7 @@ def _words(space: str) -> list[tuple[str, ...]]:
 
 
 def _merge_results(merges: list[tuple[str, str]], known: list[str]) -> list[str]:
-    """Return the new tokens without duplicates: two merges can have the same text."""
+    """Return the new tokens without duplicates, because two merges can have the same text."""
     return [text for text in dict.fromkeys(left + right for left, right in merges) if text not in set(known)]
 
 

@@ -54,24 +54,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_counts,
         default=(1,),
         metavar="N,M",
-        help="sequences that decode together (default 1); several numbers: also their ratios",
+        help="number of sequences that decode together (default 1); with several numbers, also print the ratios",
     )
     load.add_argument(
         "--requests",
         action="store_true",
-        help="also measure requests through the scheduler: first token of a cached prompt and from idle, fairness",
+        help="also measure requests through the scheduler: time to first token (cached prompt, idle engine) and "
+        "fairness",
     )
     load.add_argument("--warmup", type=int, default=1, metavar="N", help="warm-up runs (default 1)")
     load.add_argument("--runs", type=int, default=5, metavar="N", help="measured runs (default 5)")
     peer = parser.add_argument_group("comparison with another program")
     peer.add_argument(
-        "--vs", metavar="CMD", help="command of the program; its decode speed is parsed from its output"
+        "--vs", metavar="CMD", help="command line of the other program; the decode speed is parsed from its output"
     )
     peer.add_argument(
-        "--vs-figure", metavar="REGEX", help="pattern for the speed in the output; its first group is tok/s"
+        "--vs-figure",
+        metavar="REGEX",
+        help="regular expression for the speed in the output; the first group is tok/s",
     )
     peer.add_argument(
-        "--vs-timeout", type=float, default=600.0, metavar="S", help="limit of one run in seconds (default 600)"
+        "--vs-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="time limit of one run in seconds (default 600)",
     )
     parser.add_argument("--history", type=Path, metavar="F.jsonl", help="append the report to this history")
 
@@ -151,8 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _predicted_detail(report: Report, model: str) -> dict[str, Any]:
-    """Predict the speed for the card that ran, else for an R9700, to compare with the measurement. Return a reason
-    if there is no prediction.
+    """Predict the speed for the card that ran, else for an R9700, to compare with the measurement. Return the
+    reason if there is no prediction.
     """
     from zinc_rt.host.errors import ZincError
     from zinc_rt.model.gguf import read_gguf
@@ -194,8 +201,8 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
 
 
 def _draw_counts(report: Report) -> DrawCounts:
-    """Return the counts of drawn tokens. The host takes the most likely of a prompt's last logits; the device
-    draws every other token.
+    """Return the counts of drawn tokens. The host selects the most likely token from a prompt's last logits; the
+    device samples every other token.
     """
     from zinc_rt.cli.describe import DrawCounts
 

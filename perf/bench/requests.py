@@ -74,7 +74,9 @@ def _first_tokens(front: Answering, load: BenchWorkload, kept: RequestRuns) -> N
 
 
 def _run(front: Answering, prompt: list[int], tokens: int) -> tuple[list[float], Asked]:
-    """Answer one request alone. Return the seconds of each of its tokens, the first from its arrival."""
+    """Answer one request alone. Return the seconds of each of its tokens; the first is measured from the request's
+    arrival.
+    """
     clock, last = time.perf_counter, time.perf_counter()
     asked = front.submit(prompt, Sampling(max_tokens=tokens, ignore_eos=True), tenant=INTERACTIVE)
     seconds: list[float] = []
@@ -115,7 +117,7 @@ def _stream(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
 
 
 def request_results(timed: RequestRuns, load: BenchWorkload, tier: str) -> list[Result]:
-    """Return the figures with their samples; `fairness` only of several slots."""
+    """Return the figures with their samples; `fairness` only with several slots."""
     measures: dict[str, dict[str, object]] = {
         "ttft_warm": {"prompt_tokens": load.prompt_tokens, "runs": timed.warm, "cached": timed.cached},
         "idle_to_stream": {"runs": timed.idle, "steady": timed.steady},

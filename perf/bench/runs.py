@@ -37,7 +37,7 @@ class BenchWorkload:
     runs: int = 5
 
     def check(self, ctx: int) -> None:
-        """Check the counts. Raise UsageError if they are not positive or do not fit the context."""
+        """Check the counts. Raise UsageError if the values are not positive or do not fit the context."""
         for name in ("prompt_tokens", "tokens", "slots", "runs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 1 or more")
@@ -60,7 +60,7 @@ class TimedRuns:
 
 
 def runs(engine: Engine, load: BenchWorkload, sampler: Sampler) -> Iterator[TimedRuns]:
-    """Run the warm-up, then yield the same record after each measured run, one run longer."""
+    """Run the warm-up, then yield the same record after each measured run, extended by that run."""
     timed = TimedRuns()
     for number in range(load.warmup + load.runs):
         kept = timed if number >= load.warmup else TimedRuns()
@@ -127,7 +127,7 @@ def against(
     pairs: list[tuple[float, float]], command: str, tier: str, peer: Mapping[str, Any] | None = None
 ) -> Result:
     """Return the ratio of our tok/s to another command's, run in alternation, with a 95 % interval. `peer` is the
-    program's identity and output, for the record.
+    program's identity and output, to be recorded.
     """
     ratio, low, high = ratio_interval(*zip(*pairs, strict=True))
     measure = {
@@ -143,7 +143,9 @@ def against(
 def alternate(
     engine: Engine, load: BenchWorkload, sampler: Sampler, theirs: Callable[[], float]
 ) -> tuple[TimedRuns, list[tuple[float, float]]]:
-    """Run pairs of one run of ours and one of theirs. The order alternates, so that drift favours neither."""
+    """Run pairs that consist of one run of ours and one of theirs. The order alternates, so that drift favours
+    neither.
+    """
     ours = runs(engine, load, sampler)
     timed, pairs = TimedRuns(), []
     for number in range(load.runs):
@@ -156,8 +158,8 @@ def alternate(
 
 
 def nodes_of(engine: Engine) -> int:
-    """Return the number of nodes, without barriers, of the largest decode graph that ran: fused, where the tier
-    fuses. Before a decoded token, count the graph as the model defines it.
+    """Return the number of nodes, without barriers, of the largest decode graph that ran, fused if the tier fuses.
+    Before a decoded token, count the graph as the model defines it.
     """
     ran = [variant.graph for variant in engine.variants.ran() if variant.graph.stage == "decode"]
     graphs = ran or [engine.graph("decode")]

@@ -14,7 +14,7 @@ from zinc_rt.perf.machine import Sampler
 
 
 def run_in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -> list[TimedRuns]:
-    """Return the timed runs of each load: the first run of every load, then the second of every load."""
+    """Return the timed runs of each load: first run 1 of every load, then run 2 of every load."""
     *_, timed = zip(*(runs(engine, load, sampler) for load in loads), strict=True)
     return list(timed)
 

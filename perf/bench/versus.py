@@ -30,8 +30,8 @@ class OtherProgram:
     outputs: list[str] = field(default_factory=list)
 
     def __call__(self) -> float:
-        """Run the program and return its decode speed in tok/s. Raise UsageError if it does not exist, InputError
-        if it fails or prints no speed.
+        """Run the program and return its decode speed in tok/s. Raise UsageError if the program does not exist,
+        InputError if it fails or prints no speed.
         """
         name = self.words[0]
         try:

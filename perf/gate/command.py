@@ -59,10 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--head",
         default="",
         metavar="HASH",
-        help="hash of an entry that the history must contain, printed by bench or history; or a signed head file",
+        help="hash of an entry that the history must contain, as printed by bench or history; or a signed head "
+        "file",
     )
     group.add_argument(
-        "--signers", type=Path, metavar="FILE", help="allowed signers of the head: NAME KEYTYPE KEY, one a line"
+        "--signers", type=Path, metavar="FILE", help="allowed signers of the head: NAME KEYTYPE KEY, one per line"
     )
     group.add_argument(
         "--models",
@@ -70,13 +71,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="M.gguf",
-        help="model files of the speeds; digest and shape are read from the files",
+        help="model files that the speeds were measured with; digest and shape are read from the files",
     )
     group.add_argument(
         "--model-digest",
         default="",
         metavar="SHA256",
-        help="digests of the models of the speeds; separate several with commas",
+        help="digests of the models that the speeds were measured with; separate several with commas",
     )
     how = parser.add_argument_group("structural criteria")
     how.add_argument("-m", "--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
@@ -84,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="auto: this machine's AMD GPU, or a simulated one if there is none; hw: never simulated",
+        help="auto: this machine's AMD GPU, or a simulated one if there is none; hw: never simulate",
     )
 
 
@@ -159,8 +160,8 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
 
 
 def _head(text: str, signers: Path | None) -> str:
-    """Return the hash of the noted head. Raise InputError for a file that no allowed signer signed, UsageError for
-    a hash where a signature is required.
+    """Return the hash of the noted head. Raise InputError for a file without a signature of an allowed signer,
+    UsageError for a hash if a signature is required.
     """
     from zinc_rt.host.errors import UsageError
     from zinc_rt.perf.history.signed_head import read_head, verify
@@ -186,7 +187,9 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
 
 
 def _rows(first: str, *widths: int) -> list[str | Column]:
-    """Return the columns of a table that is shown row by row: an indent, three of these widths, then words."""
+    """Return the columns of a table that is shown row by row: an indent, three columns of these widths, then
+    text.
+    """
     keys = (first, "criterion", "limit")
     return [
         "",

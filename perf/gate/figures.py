@@ -18,8 +18,8 @@ Measure = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CriterionFigure:
-    """A figure. `per_run` is one number per run, for the spread, or None if there is no meaningful one. `of` are
-    fields by name.
+    """A figure. `per_run` is one number per run, for the spread, or None if none is meaningful. `of` are fields by
+    name.
     """
 
     of: Mapping[str, Callable[[Measure], float]]
@@ -45,7 +45,7 @@ def _low(measure: Measure) -> float:
 
 
 def _added_by_idling(measure: Measure) -> float:
-    """Return the seconds that a first token takes longer on an idle device than a later token."""
+    """Return the additional seconds that a first token takes on an idle device, compared with a later token."""
     return statistics.median(_runs(measure)) - statistics.median(measure["steady"])
 
 
@@ -90,7 +90,7 @@ TIMED: Mapping[str, Callable[[Measure], float]] = {
 
 def figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
     """Return the figure of a result that a criterion needs, from its samples. Return None if no bench of this
-    version records it.
+    version records the figure.
     """
     row = FIGURES.get(criterion.measure)
     if row is None or criterion.figure not in row.of:

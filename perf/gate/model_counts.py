@@ -73,7 +73,7 @@ def counts_of_shape(shape: str, *, arch: str, ordering: str, ctx: int, slots: in
 
 
 def peak_operations(row: DeviceRow) -> float:
-    """Return the largest number of operations a second of a board at its specified clock; 0.0 if unknown."""
+    """Return the maximum number of operations per second of a board at its specified clock; 0.0 if unknown."""
     of_chip = next((ops for prefix, ops in MATRIX_OPS_A_CLOCK.items() if row.arch.startswith(prefix)), 0)
     return row.compute_units * row.clock_mhz * 1e6 * of_chip
 

@@ -37,7 +37,7 @@ class GateInput:
 
 @dataclass(frozen=True, slots=True)
 class OfferedReport:
-    """A report's `result`, offered for a criterion, with all evidence `given`."""
+    """A report's `result`, submitted for a criterion, with all available evidence."""
 
     criterion: Criterion
     evidence: ReportFile
@@ -49,7 +49,7 @@ class OfferedReport:
         return [report for report in self.given.reports if report is not self.evidence]
 
     def after_head(self, digest: str) -> str | None:
-        """Return that a report was recorded after the noted head, or None."""
+        """Return an objection if a report was recorded after the noted head, else None."""
         entries = self.given.history.entries if self.given.history is not None else ()
         noted = next((entry for entry in entries if entry.hash == self.given.head), None)
         entry = next((entry for entry in entries if entry.report == digest), None)
@@ -71,7 +71,7 @@ RefusalRule = Callable[[OfferedReport], str | None]
 
 
 def number(value: object, name: str) -> float:
-    """Return a finite JSON number. Raise ValueError naming it; true, "1" and NaN are rejected."""
+    """Return a finite JSON number. Raise ValueError that names it; true, "1" and NaN are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r}, expected a number")
     return float(value)

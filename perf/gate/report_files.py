@@ -66,7 +66,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A person's statement that a criterion holds: who, when, and the observation."""
+    """A person's statement that a criterion is met, with name, date and observation."""
 
     path: Path
     criterion: str
@@ -113,7 +113,7 @@ def _no_number(word: str) -> float:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Reject duplicate keys, of which a JSON parser would silently use one."""
+    """Reject duplicate keys, because a JSON parser would silently use one of them."""
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]

@@ -24,10 +24,10 @@ VERDICTS = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
 
 
 class GateReport(Report):
-    """A report whose verdict is a gate's: blocked if any criterion is."""
+    """A report with the verdict of a gate: blocked if any criterion is blocked."""
 
     def exit_code(self, *, strict: bool | None = None) -> int:
-        """Return 0 if every criterion passed, 1 if one failed, 77 if one has no evidence."""
+        """Return 0 if every criterion passed, 1 if any failed, 77 if any has no evidence."""
         counts = self.counts()
         if counts.get("fail"):
             return 1
@@ -39,7 +39,9 @@ class GateReport(Report):
 
 
 def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = "") -> Iterator[Result]:
-    """Yield the verdict on every criterion of the milestone, or on `only`, as each is decided."""
+    """Yield the verdict on every criterion of the milestone, or on the criterion `only`, as soon as it is
+    decided.
+    """
     judge = {"structural": _structural, "measured": _measured, "timed": _timed, "manual": _manual}
     for criterion in milestone.criteria:
         if only in ("", criterion.id):
@@ -91,8 +93,8 @@ def _of_reports(
     refusals_of: Callable[[OfferedReport], list[str]],
     value_of: Callable[[Mapping[str, Any]], float],
 ) -> Result:
-    """Decide from the latest accepted report of `command`. Choosing among several would mean choosing the
-    result.
+    """Decide from the latest accepted report of `command`. Otherwise the caller could choose the result by
+    choosing a report.
     """
     refused: list[str] = []
     for evidence in sorted(given.reports, key=lambda report: report.started, reverse=True):

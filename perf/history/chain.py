@@ -38,7 +38,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history. `problem` says where the chain is broken; it is empty for a valid one."""
+    """A history. `problem` states where the chain is broken; it is empty for a valid history."""
 
     entries: tuple[HistoryEntry, ...]
     problem: str = ""

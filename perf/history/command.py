@@ -62,7 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     signed = parser.add_argument_group("signed head")
     signed.add_argument("--sign", type=Path, metavar="KEY", help="private SSH key to sign the head with")
-    signed.add_argument("--signer", default="", metavar="NAME", help="the key's name among the allowed signers")
+    signed.add_argument(
+        "--signer", default="", metavar="NAME", help="name of the key in the list of allowed signers"
+    )
     signed.add_argument(
         "--head-file", type=Path, metavar="F.json", help="file for the signed head (default: HISTORY.head.json)"
     )

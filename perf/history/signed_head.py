@@ -27,7 +27,9 @@ NO_TOOL = "install OpenSSH 8.2 or later (Debian, Ubuntu: apt install openssh-cli
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """The head of a history of `sequence` entries at a time, by a signer. `signature` is that of `message`."""
+    """The head of a history with `sequence` entries at a certain time, by a signer. `signature` is the signature
+    of `message`.
+    """
 
     head: str
     sequence: int
@@ -80,7 +82,7 @@ def read_head(path: Path) -> SignedHead:
 
 
 def verify(head: SignedHead, signers: Path) -> None:
-    """Verify the signature. Raise InputError if it is not that of an allowed signer of this name."""
+    """Verify the signature. Raise InputError if the signature is not from an allowed signer of this name."""
     if not signers.is_file():
         raise InputError(f"{signers}: no such file", next="one NAME KEYTYPE KEY a line: ssh-keygen(1)")
     with tempfile.TemporaryDirectory(prefix="zinc-rt-head-") as folder:
@@ -97,7 +99,7 @@ def verify(head: SignedHead, signers: Path) -> None:
 
 
 def contains(history: History, head: SignedHead) -> bool:
-    """Return whether a history has the signed entry at its place."""
+    """Return whether a history has the signed entry at its position."""
     return any(entry.hash == head.head and entry.sequence == head.sequence for entry in history.entries)
 
 

@@ -51,7 +51,7 @@ class Series:
 
 
 def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]:
-    """Group entries of the same context by figure; only those of `figure` if it is given."""
+    """Group entries of the same context by figure; if `figure` is set, only its entries."""
     groups: dict[tuple[str, str], list[HistoryEntry]] = {}
     for entry in entries:
         context = {name: value for name, value in entry.context.items() if name not in NOT_COMPARED}
@@ -70,7 +70,7 @@ def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
 
 
 def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> int:
-    """Write the frame as CSV, atomically; with `figure` only its column and its entries. Return the number of
+    """Write the frame as CSV, atomically; if `figure` is set, only its column and entries. Return the number of
     rows. Raises UnsupportedError if pandas is not installed, OutputError if the file cannot be written."""
     table = frame(entries)
     if figure:

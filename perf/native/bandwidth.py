@@ -54,7 +54,7 @@ class Bandwidth:
         self._buffer.fill(1)  # touched, because all untouched pages are the same page of zeros
 
     def read_gbs(self, threads: int) -> float:
-        """Return GB/s of `threads` together, the best of a few passes."""
+        """Return the total GB/s of `threads` threads, the best of a few passes."""
         return max(self._pass(threads) for _ in range(PASSES))
 
     def _pass(self, threads: int) -> float:
@@ -79,7 +79,7 @@ class Bandwidth:
 
     def empty_node_us(self, threads: int) -> float | None:
         """Return the microseconds of an empty task followed by a barrier: the median over programs in which the
-        threads alternated; None if they did not, on a busy machine.
+        threads alternated; None if they never did, as on a busy machine.
         """
         tasks = aligned(EMPTY_NODES * TASK.itemsize).view(TASK)
         tasks["run"] = ctypes.cast(self.code.nothing, ctypes.c_void_p).value

@@ -41,7 +41,8 @@ RSS_SPARE = 0.10  # of the file
 @dataclass(frozen=True, slots=True)
 class NativeCase:
     """A shape of synthetic.SHAPES. `tokens` is the length of a decode run. `slots` 0: no concurrent measurement.
-    `oracle` is the number of tokens that t_cpu decodes in each round, and whether it runs a prompt in the first.
+    `oracle` is the number of tokens that t_cpu decodes in each round, and whether it runs a prompt in the first
+    round.
     """
 
     model: str
@@ -271,8 +272,8 @@ def _results(
 
 
 def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) -> Result:
-    """Measure resident memory. Weights are the mapped file; the remaining memory is caches, activations and the
-    program.
+    """Measure resident memory. Weights are in the mapped file; the rest of the memory is caches, activations and
+    the program.
     """
     name = f"{case.model}/memory"
     try:

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=5, metavar="N", help="rounds (default 5; fewer give no verdict)"
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="threads of both programs (default: physical cores)"
+        "--threads", type=int, metavar="N", help="number of threads for both programs (default: physical cores)"
     )
     parser.add_argument(
         "--tier", default="t_cpu_native", metavar="TIER", help="tier to measure (default t_cpu_native)"
@@ -132,7 +132,7 @@ def _threads(arguments: argparse.Namespace) -> int:
 
 
 def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
-    """Return llama.cpp, or the reason why there is none. A folder given by the user must contain it."""
+    """Return llama.cpp, or the reason why there is none. A folder specified by the user must contain it."""
     from zinc_rt.cli.options import print_status
     from zinc_rt.perf.native.llama_cpp import NoPeer, build, find
 

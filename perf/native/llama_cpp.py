@@ -147,8 +147,8 @@ def home() -> Path:
 
 
 def build(say: Callable[[str], None]) -> LlamaCpp:
-    """Fetch the source package and build its programs, in some 10 CPU minutes. Raise NoPeer with the missing
-    tools.
+    """Fetch the source package and build its programs, which takes about 10 CPU minutes. Raise NoPeer with the
+    missing tools.
     """
     missing = [name for name in ("cmake", "ninja") if shutil.which(name) is None]
     if shutil.which("c++") is None and shutil.which("clang++") is None:

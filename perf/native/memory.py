@@ -53,7 +53,7 @@ def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx
 
 
 def engine_memory(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
-    """Measure the engine's memory in a separate process. Raise NothingRan with the end of its output."""
+    """Measure the engine's memory in a separate process. Raise NothingRan with the end of the program's output."""
     argument = (str(model), tier, ordering, str(threads), str(slots), str(ctx))
     words = [sys.executable, "-m", "zinc_rt.perf.native.memory", *argument]
     try:

@@ -44,12 +44,12 @@ class Conditions:
 
 
 def best_setting(theirs: Speeds) -> str:
-    """Return the setting with the fastest run; a comparison with a slower setting would be unfair."""
+    """Return the setting with the fastest run, because a comparison with a slower setting would be unfair."""
     return max(theirs, key=lambda name: max(theirs[name]))
 
 
 def ratio(ours: Sequence[float], theirs: Speeds) -> float:
-    """Return ours over theirs at its best setting, using the fastest run of each."""
+    """Return the ratio of ours to theirs at its best setting, using the fastest run of each."""
     return max(ours) / max(theirs[best_setting(theirs)])
 
 
@@ -77,7 +77,7 @@ def pair_results(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
 
 
 def blocking_reason(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
-    """Return every reason why a result cannot get a verdict; empty if it can."""
+    """Return every reason why a result cannot have a verdict; empty if it can."""
     reasons = [conditions.noise()]
     if rounds < MIN_ROUNDS:
         reasons.append(f"{rounds} rounds, expected {MIN_ROUNDS} or more")

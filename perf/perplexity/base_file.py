@@ -29,8 +29,8 @@ AGAIN = "make it again with --save-base"
 
 @contextmanager
 def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab: int) -> Iterator[RowWriter]:
-    """Open the file for writing. It gets its name if the block succeeds and all `rows` were written. Raises
-    OutputError.
+    """Open the file for writing. The file is given its final name if the block succeeds and all `rows` were
+    written. Raises OutputError.
     """
     target = Path(path)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")

@@ -52,10 +52,12 @@ def parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--text", metavar="FILE", help="UTF-8 text; - reads stdin (default: a built-in text of 9 kB)"
     )
-    text.add_argument("--chunks", type=int, metavar="N", help="only the first N chunks (default: all)")
+    text.add_argument("--chunks", type=int, metavar="N", help="only score the first N chunks (default: all)")
     group = parser.add_argument_group("comparison").add_mutually_exclusive_group()
     group.add_argument(
-        "--kl-base", metavar="B.npz", help="base file of --save-base; also gives the text, unless --text is given"
+        "--kl-base",
+        metavar="B.npz",
+        help="base file from --save-base; also used as the text, unless --text is given",
     )
     group.add_argument("--against", metavar="TIER", help="compare with another tier in the same run")
     parser.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
@@ -165,7 +167,7 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None)
 def _tokens(
     arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None
 ) -> tuple[list[int], int | None, str]:
-    """Return the text's tokens, the token that replaces the first of every chunk, and the origin of the text."""
+    """Return the text's tokens, the token that replaces the first of every chunk, and the source of the text."""
     from zinc_rt.cli.text_input import read_file, read_text
     from zinc_rt.model.tokenizer import Tokenizer
 
@@ -234,7 +236,9 @@ def _reference_name(base: BaseLogits | None) -> str:
 
 
 def _other_engine(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
-    """Open another tier at the same context. Options that only one of the two accepts are the first's."""
+    """Open another tier at the same context. Options that only one of the two engines accepts apply to the
+    first.
+    """
     from zinc_rt.backends import registry
 
     row, _ = registry.parse(arguments.against)

@@ -84,7 +84,7 @@ def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
 
 @dataclass(slots=True)
 class TokenScores:
-    """The scores of every token, in order, with natural logarithms. `nll` is its negative log-probability. With a
+    """The scores of every token, in order, with natural logarithms. `nll` is the negative log-probability. With a
     base, also the base's, the divergence KL(base || this) of the whole distribution, the difference of the token's
     probability, whether both have the same most likely token, and whether their logits have the same bits.
     """
@@ -97,7 +97,7 @@ class TokenScores:
     same_bits: list[bool] = field(default_factory=list)
 
     def add(self, logits: np.ndarray, targets: np.ndarray, base: np.ndarray | None = None) -> None:
-        """Add f32 [n, V] and i32 [n]; `base` are the other's logits."""
+        """Add logits f32 [n, V] and targets i32 [n]; `base` are the logits of the base."""
         for start in range(0, len(targets), GROUP):
             stop = start + GROUP
             other = None if base is None else base[start:stop]
@@ -201,7 +201,7 @@ def score(
     keep: Callable[[np.ndarray], None] = lambda rows: None,
     chunk_done: Callable[[int, TokenScores], None] = lambda number, scores: None,
 ) -> TokenScores:
-    """Score every chunk on the engine. `base` returns the other's rows as needed; `keep` receives each computed
+    """Score every chunk on the engine. `base` returns rows of the base as needed; `keep` receives each computed
     row.
     """
     scores = TokenScores()

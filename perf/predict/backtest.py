@@ -34,7 +34,9 @@ GROUPS = ("decode dense", "decode mixtures", "prompts")
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A row and its prediction in tok/s; `baseline` that of one bandwidth, None for a prompt."""
+    """A row and its prediction in tok/s; `baseline` is the prediction from the bandwidth alone, None for a
+    prompt.
+    """
 
     row: BenchRow
     predicted: float
@@ -53,7 +55,7 @@ class Tested:
 
 
 def read_rows(path: Path) -> list[BenchRow]:
-    """Read a CSV file with the columns of COLUMNS. Raise InputError for one that cannot be read."""
+    """Read a CSV file with the columns of COLUMNS. Raise InputError for a row that cannot be parsed."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
@@ -141,7 +143,7 @@ def one_bandwidth(rows: Iterable[BenchRow]) -> dict[str, float]:
 def fit(rows: Sequence[BenchRow]) -> BackendConstants:
     """Return the constants of one backend that minimise the mean absolute logarithmic error of its rows.
 
-    Coordinate search from START with steps that become smaller; the same rows give the same constants.
+    A coordinate search from START with decreasing steps; the same rows give the same constants.
     """
 
     def loss(constants: BackendConstants) -> float:
@@ -181,7 +183,7 @@ def leave_one_model_out(rows: Sequence[BenchRow]) -> list[Tested]:
 
 
 def errors(tested: Iterable[Tested]) -> dict[str, tuple[int, float, float | None]]:
-    """Return by group: the number of rows, and the median absolute errors of prediction and baseline."""
+    """Return for each group the number of rows and the median absolute errors of prediction and baseline."""
     result: dict[str, list[Tested]] = {name: [] for name in GROUPS}
     for item in tested:
         result[item.group].append(item)

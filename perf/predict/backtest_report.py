@@ -21,7 +21,7 @@ COMMITTED = FOLDER / "llama_rows.csv"  # the rows on which the constants were fi
 
 def backtest_report(arguments: argparse.Namespace) -> Report:
     """Predict the rows of a file and show the errors. With `refit`, constants are fitted on the file's rows, and
-    each model is predicted from the others. Raise InputError for a file, chip or backend that is not known.
+    each model is predicted from the others. Raise InputError for an unknown file, chip or backend.
     """
     report, out = Report("perf predict"), output_stream(arguments)
     report.details |= {"code": runtime_version(), "rows": Path(arguments.backtest).name}

@@ -19,7 +19,7 @@ class Ceiling:
 
 
 def counts_of(work: DispatchWork) -> DispatchCounts:
-    """Return the counts of a dispatch that its cost depends on."""
+    """Return the counts that determine the cost of a dispatch."""
     return DispatchCounts(
         workgroups=work.workgroups,
         waves_a_workgroup=work.waves_a_workgroup,
@@ -58,7 +58,7 @@ class Alike:
 
 
 def group_by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
-    """Group identical dispatches, also by opcode, sorted by lost time."""
+    """Group identical dispatches with the same opcode, sorted by lost time."""
     groups: dict[tuple[object, ...], list[Ceiling]] = {}
     for item in ceilings:
         work = item.work

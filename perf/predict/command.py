@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ctx",
         type=context_length,
         metavar="N",
-        help="context length; 0: the trained length (default: as zinc-rt run)",
+        help="context length; 0: the trained length (default: same as zinc-rt run)",
     )
     parser.add_argument(
         "--position", type=int, metavar="P", help="position of the token (default: the last of the context)"
@@ -75,12 +75,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="predict a step that decodes a token of each of N sequences",
+        help="predict a step that decodes one token for each of N sequences",
     )
     parser.add_argument(
         "--backtest",
         metavar="ROWS.csv",
-        help="compare predictions for llama.cpp with these rows of llama-bench, instead of a model file",
+        help="compare predictions for llama.cpp with these llama-bench rows; takes no model file",
     )
     parser.add_argument(
         "--refit",
@@ -97,14 +97,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--experts",
         choices=get_args(Experts),
         default="auto",
-        help="placement of experts, as ZINC_RT_EXPERTS (default auto: in host memory where VRAM is full)",
+        help="placement of experts, like ZINC_RT_EXPERTS (default auto: in host memory if VRAM is full)",
     )
     parser.add_argument(
         "--dispatches",
         type=int,
         default=10,
         metavar="N",
-        help="rows of the dispatches that lose most time (default 10; 0: none)",
+        help="number of rows for the dispatches that lose the most time (default 10; 0: none)",
     )
 
 
@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
 def predict_models(arguments: argparse.Namespace) -> Report:
     """Predict the speed of the models on the devices that the options name, and show it.
 
-    Raises UsageError for wrong options, InputError for a model or device that is not known.
+    Raises UsageError for wrong options, InputError for an unknown model or device.
     """
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.options import read_model
@@ -184,7 +184,7 @@ def _ctx_and_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[in
 
 
 def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
-    """Return the work of the step as it runs, and without fused nodes and merged dispatches."""
+    """Return the work of the step as executed, and the work without fused nodes and merged dispatches."""
     from zinc_rt.perf.predict.token_work import work_of
 
     ctx, position = _ctx_and_position(gguf, arguments)

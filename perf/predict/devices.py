@@ -55,8 +55,8 @@ def read_table(path: Path) -> DeviceTable:
 
 
 def assumption(row: facts.Fact) -> Assumption | None:
-    """Convert a row of facts.yaml to an assumption; None for one that predictions do not use. Raise InputError for
-    one without three figures.
+    """Convert a row of facts.yaml to an assumption; return None if predictions do not use it. Raise InputError for
+    a row without three figures.
     """
     if row.marks != PREDICTION:
         return None

@@ -21,8 +21,9 @@ WAVE = 32
 
 @dataclass(frozen=True, slots=True)
 class DispatchWork:
-    """One dispatch. `read_bytes` and `written_bytes` of memory, each once; `waves` is what its waves execute
-    (wave_work.py). `behind_barrier`: a barrier comes before it."""
+    """One dispatch. `read_bytes` and `written_bytes` are bytes of memory, each counted once; `waves` is the work
+    of its waves (wave_work.py). `behind_barrier`: it follows a barrier.
+    """
 
     labels: tuple[str, ...]
     op: str
@@ -45,7 +46,7 @@ class DispatchWork:
 
     @property
     def wave_bytes(self) -> float:
-        """Return the bytes that a wave loads, of memory or a cache."""
+        """Return the bytes that a wave loads, from memory or a cache."""
         return self.waves.load_bytes / max(1, self.waves.waves)
 
     @property
@@ -56,7 +57,9 @@ class DispatchWork:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A graph's step. `capacity` is that of its variant, which may hold more tokens."""
+    """A step of a graph. `capacity` is the capacity of its variant, which may be more than the number of
+    tokens.
+    """
 
     graph: OpGraph
     capacity: Mapping[str, int]
@@ -71,8 +74,8 @@ class Step:
 def dispatch_works(
     plan: DispatchPlan, step: Step, arch: str, reports: Mapping[str, KernelReport], threads: Mapping[str, int]
 ) -> tuple[DispatchWork, ...]:
-    """Return every dispatch of the plan, in order. `threads` is the workgroup size by kernel. A node's bytes
-    belong to its first dispatch that takes the buffer.
+    """Return every dispatch of the plan, in order. `threads` is the workgroup size by kernel. A node's bytes are
+    attributed to its first dispatch that uses the buffer.
     """
     claimed: set[tuple[int, str, str]] = set()
     counts = WaveWork(arch, step.tokens)

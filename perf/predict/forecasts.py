@@ -51,7 +51,7 @@ LOADS = {  # tokens of a prompt, sequences, position
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss of a decoded token, and the speed if it alone were removed."""
+    """A loss of time for a decoded token, and the speed if only this loss were removed."""
 
     name: str
     microseconds: float
@@ -85,8 +85,9 @@ def _forecast(model: str, load: str, work: TokenWork, device: DeviceRow, known: 
 
 
 def losses(work: TokenWork, device: DeviceRow, known: DeviceTable) -> tuple[list[Loss], float, float]:
-    """Return the losses of a step against its bytes at the specified bandwidth, its seconds, and those of its
-    bytes."""
+    """Return the losses of a step compared with its bytes at the specified bandwidth, its seconds, and the seconds
+    of its bytes.
+    """
     assumed = known.case("likely")
     parts = parts_of(work, device, assumed)
     costs = [cost_of(counts_of(item), device, assumed) for item in work.each]
@@ -140,8 +141,8 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     parser = Parser("python -m zinc_rt.perf.predict.forecasts", description=__doc__)
-    parser.add_argument("--date", metavar="YYYY-MM-DD", help="compute every forecast, and seal it with this date")
-    parser.add_argument("--check", action="store_true", help="compare the seal with the committed rows")
+    parser.add_argument("--date", metavar="YYYY-MM-DD", help="compute every forecast and seal it with this date")
+    parser.add_argument("--check", action="store_true", help="check the seal of the committed rows")
     return parser
 
 

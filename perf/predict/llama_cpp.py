@@ -36,8 +36,9 @@ ACTIVE = re.compile(r"([\d.]+)B\.A([\d.]+)B")
 
 @dataclass(frozen=True, slots=True)
 class LlamaShape:
-    """A model's shape. `experts`: experts, chosen ones, width of one, shared ones. Of `full_every` layers one
-    attends to all keys, the others to `window`; with window 0 they have no keys.
+    """A model's shape. `experts`: number of experts, selected experts, width of an expert, shared experts.
+    One of every `full_every` layers attends to all keys, the others to `window` keys; with window 0 they have no
+    keys.
     """
 
     layers: int
@@ -136,7 +137,9 @@ def speed_of(row: BenchRow, device: DeviceRow, constants: BackendConstants) -> f
 
 
 def _weights(row: BenchRow, shape: LlamaShape, tokens: int) -> tuple[float, float]:
-    """Return the weights that a step of `tokens` multiplies for one token, and the bytes that it reads."""
+    """Return the number of weights that a step of `tokens` tokens multiplies for each token, and the bytes that
+    it reads.
+    """
     embedding = 0 if shape.tied else shape.vocab * shape.width
     if shape.experts[0] or not ACTIVE.search(row.model):
         experts = min(shape.expert_weights, row.params - embedding)

@@ -24,7 +24,7 @@ class Outlook:
 
     @property
     def reachable(self) -> bool:
-        """Return whether the target is within the bounds of the bytes and operations that are executed now."""
+        """Return whether the target is within the bounds of the current bytes and operations."""
         return self.target <= self.bound
 
     @property

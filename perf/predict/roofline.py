@@ -81,7 +81,7 @@ class Prediction:
 
 
 def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Prediction:
-    """Predict a greedy step, as the engine runs it: the device selects the token and keeps its logits."""
+    """Predict a greedy step, as run by the engine: the device selects the token and keeps the logits."""
     cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
     minimum = bounds([counts_of(item) for item in work.each], device)
     return Prediction(device, work.tokens, cases, minimum, tuple(_notes(work, device)))
@@ -138,8 +138,8 @@ CHANGES = (
 
 def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[ChangeWorth]:
     """Return the value of each milestone's structural change for one stream, in tok/s with likely assumptions,
-    starting from one submission per dispatch and reading the logits of every token. Barriers remain: a persistent
-    kernel must wait for its own results too.
+    starting from one submission per dispatch and reading the logits of every token. Barriers remain, because a
+    persistent kernel must wait for its own results too.
     """
     assumed = table.case("likely")
     parts = parts_of(work, device, assumed, reads_logits=True).as_dict()

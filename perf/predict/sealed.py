@@ -23,8 +23,8 @@ MODELS = {  # name in the forecasts: row of SHAPES in perf/synthetic.py
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A forecast in tok/s, all sequences together. `bytes_bound` and `flops_bound` are the least times of its
-    bytes and its operations, as tok/s. `note`: why there is no figure, or what it depends on.
+    """A forecast in tok/s for all sequences together. `bytes_bound` and `flops_bound` are the bounds in tok/s by
+    bytes and by operations. `note`: why there is no figure, or its conditions.
     """
 
     device: str
@@ -48,7 +48,7 @@ def seal_of(document: Mapping[str, Any]) -> str:
 
 @cache
 def committed() -> Mapping[str, Any]:
-    """Return the sealed forecasts. Raise InputError for a file whose seal is not that of its rows."""
+    """Return the sealed forecasts. Raise InputError for a file whose seal does not match its rows."""
     document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     if document["schema"] != SCHEMA or document["seal"] != seal_of(document):
         raise InputError(
@@ -59,7 +59,7 @@ def committed() -> Mapping[str, Any]:
 
 
 def forecast(device: str, model: str, load: str) -> Forecast:
-    """Return a sealed forecast. Raise KeyError for one that does not exist."""
+    """Return a sealed forecast. Raise KeyError for a forecast that does not exist."""
     for row in committed()["rows"]:
         if (row["device"], row["model"], row["load"]) == (device, model, load):
             return Forecast(**row)

@@ -78,7 +78,7 @@ def _seconds(cost: DispatchCost) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """A figure of a step without fused nodes and merged dispatches, and as it runs."""
+    """A figure of a step, without fused nodes and merged dispatches and as executed."""
 
     name: str
     plain: float

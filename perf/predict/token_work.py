@@ -41,7 +41,7 @@ SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 
 @dataclass(frozen=True, slots=True)
 class TokenWork:
-    """One step of `tokens`, equal parts of `sequences`, each part's last at a position.
+    """One step of `tokens`, divided equally among `sequences`, with the last token of each at position.
 
     `traffic` is by class and type; `kernels` by name; `each` has the dispatches in order. `readback_bytes` are
     read by the host in each step; it does not read the `logits_bytes`. `expanded` is the device memory of types
@@ -89,8 +89,8 @@ def work_of(
     plain: bool = False,
     ordering: str = AMD_ORDERINGS[0],
 ) -> TokenWork:
-    """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as it
-    runs; `plain`: without fused nodes and merged dispatches, to show their savings.
+    """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as
+    executed; `plain`: without fused nodes and merged dispatches, to show their savings.
 
     Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """

@@ -27,7 +27,7 @@ _STEPS = (0.8191725133961645, 0.6710436067037893, 0.5497004779019703)  # of the 
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The tokens of a step: `tokens` of `sequences` with equal parts, each ending at `position`."""
+    """The `tokens` of a step, divided equally among `sequences`, each of which ends at `position`."""
 
     tokens: int
     sequences: int
@@ -68,12 +68,12 @@ class WaveTotals:
 
     @property
     def issued(self) -> float:
-        """Return the instructions that fill an issue slot: waits and delays fill none."""
+        """Return the number of instructions that fill an issue slot; waits and delays do not."""
         return self.instructions - self.units.get("wait", 0) - self.units.get("other", 0)
 
 
 class WaveWork:
-    """Counts dispatches of one step; equal ones once."""
+    """Counts the dispatches of one step; equal dispatches are interpreted once."""
 
     def __init__(self, arch: str, step: StepTokens) -> None:
         self.arch, self.step = arch, step
@@ -131,8 +131,9 @@ def _counter(arch: str, kernel: str) -> WaveCounter:
 
 
 def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:
-    """Yield every index if there are few. Else yield SAMPLES or more: the first dimension, which is the tokens of
-    a step, in equal steps, the others by a Kronecker sequence."""
+    """Yield every index if there are few. Otherwise yield at least SAMPLES: the first dimension (the tokens of a
+    step) in equal steps, the others by a Kronecker sequence.
+    """
     first = sizes[0]
     if prod(sizes) <= SAMPLES:
         for index in range(prod(sizes)):

@@ -47,7 +47,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_engine(parser)
     load = parser.add_argument_group("workload")
     load.add_argument(
-        "--steps", type=int, default=8, metavar="N", help="timed steps, and as many untimed ones (default 8)"
+        "--steps",
+        type=int,
+        default=8,
+        metavar="N",
+        help="number of timed steps, which follow as many untimed ones (default 8)",
     )
     load.add_argument(
         "--position", type=int, default=4, metavar="P", help="number of preceding tokens (default 4)"
@@ -56,19 +60,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prefill", type=int, default=0, metavar="N", help="profile the prefill of N tokens instead of decode"
     )
     load.add_argument(
-        "--layers", default="all", metavar="0:N", help="only the first N layers, noted in the report"
+        "--layers", default="all", metavar="0:N", help="profile only the first N layers; noted in the report"
     )
     shown = parser.add_argument_group("output")
-    shown.add_argument("--by", choices=GROUPS, default="op", help="content of a row (default op)")
+    shown.add_argument("--by", choices=GROUPS, default="op", help="group rows by this (default op)")
     shown.add_argument(
         "--top", type=int, default=DEFAULT_TOP, metavar="N", help=f"number of rows; 0: all (default {DEFAULT_TOP})"
     )
     shown.add_argument(
         "--bandwidth",
         metavar="GB/S",
-        help="memory bandwidth that shares refer to (default: a card's specified, a CPU's "
-        "measured bandwidth; none: "
-        "no shares)",
+        help="memory bandwidth used to compute shares (default: specified for a card, measured for a CPU; none: "
+        "omit shares)",
     )
     shown.add_argument(
         "--chrome", metavar="FILE", help="write a timeline of every timed step for Chrome or Perfetto"
@@ -143,7 +146,7 @@ def _check_bandwidth(given: str | None) -> None:
 
 
 def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
-    """Return the GB/s that shares refer to, 0 for none, and the origin of the figure. A simulated device has
+    """Return the bandwidth in GB/s used for shares (0 for none) and its origin. A simulated device has
     none.
     """
     from zinc_rt.backends.base import device_kind

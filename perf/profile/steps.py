@@ -122,8 +122,8 @@ def measure(
 
 @dataclass(slots=True)
 class ProfileRow:
-    """Nanoseconds of all measured steps together. `launch_ns` is the part of `nanoseconds` before a dispatch
-    began: its packets, and the wait and cache invalidation before it. `bytes` is per step; None if unknown.
+    """Nanoseconds of all measured steps together. `launch_ns` is the part before a dispatch began: its packets,
+    and the wait and cache invalidation before it. `bytes` is per step; None if unknown.
     """
 
     name: str
@@ -137,7 +137,7 @@ class ProfileRow:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """`rows` sorted by time, longest first. Together with `host_ns` they add up to the steps, to the nanosecond:
-    `host_ns` is the time of a step before its first dispatch and after its last, on the host or in transfer.
+    `host_ns` is the time of a step before its first and after its last dispatch, on the host or in transfer.
     """
 
     rows: tuple[ProfileRow, ...]
@@ -156,7 +156,7 @@ class Profile:
 
 
 def profile(measured: MeasuredSteps, by: str) -> Profile:
-    """Build a profile. `by` is one of GROUPS. Raise UsageError for another, or if no step was timed."""
+    """Build a profile. `by` is one of GROUPS. Raise UsageError for another grouping, or if no step was timed."""
     if by not in GROUPS:
         raise UsageError(f"--by {by}: expected {', '.join(GROUPS)}")
     if not measured.steps or not all(step.times.dispatches for step in measured.steps):
@@ -187,8 +187,8 @@ def profile(measured: MeasuredSteps, by: str) -> Profile:
 
 
 def _dispatches(times: Times) -> Iterator[tuple[Node | None, str, int, int]]:
-    """Yield (node, kernel, nanoseconds, those before it began), from the end of the previous dispatch to its own
-    end.
+    """Yield (node, kernel, nanoseconds, nanoseconds before it began), from the end of the previous dispatch to its
+    own end.
     """
     before = times.dispatches[0].began_ns if times.dispatches else 0
     for dispatch in times.dispatches:
@@ -247,7 +247,7 @@ def _implausible_readings(steps: Iterable[TimedStep]) -> Iterator[str]:
 
 def located_ns(step: TimedStep) -> int:
     """Return the offset from the step's clock to the host's monotonic one. A device's clock is aligned so that its
-    last timestamp is when the host saw the end; any further waiting appears before it.
+    last timestamp is when the host observed the end; any additional wait appears before it.
     """
     if not step.times.dispatches or step.times.host_time:
         return 0

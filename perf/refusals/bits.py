@@ -42,7 +42,7 @@ def bits(case: OfferedReport) -> str | None:
 
 
 def clamps(evidence: ReportFile) -> list[str]:
-    """Return the shortcuts that a report names, that its settings contain, or that it omits."""
+    """Return the shortcuts that a report lists, that its settings contain, or that it omits."""
     shortcuts = list(evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
     settings = evidence.details.get("settings")
     if settings is None:
@@ -52,7 +52,7 @@ def clamps(evidence: ReportFile) -> list[str]:
 
 
 def proof_problem(case: OfferedReport, other: ReportFile) -> str | None:
-    """Return why this validation is no evidence for that speed, or None if it is."""
+    """Return why this validation is not evidence for that speed, or None if it is."""
     tier = case.criterion.tier
     devices = other.details.get("devices", {})
     if tier not in devices:

@@ -44,8 +44,9 @@ def find_row(name: str) -> DeviceRow | None:
 
 
 def is_named(name: str, board: str) -> bool:
-    """Return whether a device name is that of a board: its words, without vendor's words and a driver's remark in
-    brackets at the end. `board` is a key of devices.yaml, or part of a name for a board without a row.
+    """Return whether a device name refers to a board: it has the board's words, except for vendor words and a
+    driver's remark in brackets at the end. `board` is a key of devices.yaml, or part of a name for a board without
+    a row.
     """
     words = _words(name)
     row = find_row(board)
@@ -80,7 +81,7 @@ def _memory(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
 
 
 def _pci(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
-    """Compare the PCI id; a report without one has a name that was derived from it."""
+    """Compare the PCI id; in a report without one, the name was derived from it."""
     if "pci_id" not in device:
         return None
     known = {":".join(pci_id.split(":")[:2]) for pci_id in row.pci_ids}
@@ -153,7 +154,7 @@ def _values(samples: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def _sampled(case: OfferedReport, samples: Sequence[Mapping[str, Any]]) -> str | None:
-    """Require times of samples in order, no closer than the sampler takes them, within the report's wall time."""
+    """Require sample times in order, at least one sampling interval apart, and within the report's wall time."""
     times = _values(samples, "at_seconds")
     if times and len(times) < len(samples):
         return f"{len(samples) - len(times)} samples have no time"
@@ -195,7 +196,7 @@ def _powers(case: OfferedReport, row: DeviceRow, samples: Sequence[Mapping[str, 
 
 
 def _bytes_a_second(case: OfferedReport) -> float:
-    """Return the bytes of weights read in a second of decode, at least; 0.0 if the report has no decode."""
+    """Return the minimum number of weight bytes read per second of decode; 0.0 if the report has no decode."""
     from zinc_rt.perf.gate.figures import speeds
     from zinc_rt.perf.refusals.graph import weight_bytes
 

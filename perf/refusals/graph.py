@@ -19,8 +19,8 @@ COUNTS = ("slots", "prompt_tokens", "tokens", "runs", "nodes")
 
 
 def counts_of_model(case: OfferedReport) -> tuple[ModelCounts | None, bool]:
-    """Return the counts of the model, and whether they are those of its file; (None, False) if neither a file nor
-    a shape of its class is known.
+    """Return the counts of the model, and whether they come from its file; (None, False) if neither a file nor a
+    shape of its class is known.
     """
     required, report = case.criterion.model, case.evidence.report
     assert required is not None
@@ -64,8 +64,8 @@ def graph(case: OfferedReport) -> str | None:
 
 
 def weight_bytes(case: OfferedReport) -> float:
-    """Return the bytes of weights that a token reads at least: those of the model's file, else of its class at the
-    bits of the report, else of the class's active weights.
+    """Return the minimum number of weight bytes that a token reads: from the model's file, else from its class at
+    the bits of the report, else from the class's active weights.
     """
     required, model = case.criterion.model, case.evidence.report.get("model", {})
     assert required is not None
@@ -80,7 +80,7 @@ def weight_bytes(case: OfferedReport) -> float:
 
 
 def counts(case: OfferedReport) -> str | None:
-    """Require that runs, prompts and tokens are as many as the workload says, and fit the context."""
+    """Require that the numbers of runs, prompts and tokens match the workload and fit the context."""
     load, slots = case.evidence.workload, case.criterion.slots
     for name in COUNTS:
         value = load.get(name, LEAST)
@@ -145,7 +145,7 @@ def _requests(case: OfferedReport) -> str | None:
 
 
 def _drawn(case: OfferedReport) -> str | None:
-    """Require as many tokens drawn as were timed."""
+    """Require that as many tokens were sampled as were timed."""
     drawn = case.evidence.details.get("sampled")
     decoded = case.evidence.result("decode" if case.criterion.slots == 1 else "aggregate")
     if drawn is None or decoded is None:

@@ -71,7 +71,7 @@ def other_class(model: Mapping[str, Any], required: WantedModel) -> str | None:
 
 
 def ceiling(case: OfferedReport) -> str | None:
-    """Reject a speed beyond the card's memory bandwidth: invalid seconds, or another card's."""
+    """Reject a speed beyond the card's memory bandwidth, caused by invalid seconds or another card."""
     required, row = case.criterion.model, FIGURES.get(case.criterion.measure)
     assert required is not None
     if row is None or case.criterion.measure in ("power", "fairness", "endurance", "idle_to_stream"):
@@ -100,7 +100,9 @@ def ceiling(case: OfferedReport) -> str | None:
 
 
 def _operations(case: OfferedReport, device: DeviceRow, passes: float) -> str | None:
-    """Reject more operations a second than the board's matrix units have: two for each active weight and token."""
+    """Reject more operations per second than the board's matrix units support: two for each active weight and
+    token.
+    """
     required, peak = case.criterion.model, peak_operations(device)
     assert required is not None
     tokens = {"ttft": case.evidence.workload.get("prompt_tokens", 1), "aggregate": case.criterion.slots}

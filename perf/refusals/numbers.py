@@ -51,7 +51,7 @@ def numbers(case: OfferedReport) -> str | None:
 
 
 def _summary(result: Mapping[str, Any]) -> str | None:
-    """Require that every figure of a result is that of its samples, also where no criterion asks for it."""
+    """Require that every figure of a result agrees with its samples, even if no criterion needs it."""
     measure = result.get("measure", {})
     for name, figure in FIGURES[result["id"]].of.items() if result["id"] in FIGURES else ():
         if name in measure and not agrees(number(measure[name], name), figure(measure)):
@@ -71,7 +71,7 @@ def _percentiles(case: OfferedReport) -> str | None:
 
 
 def check_time(case: OfferedReport) -> str | None:
-    """Require that it began before it was recorded, and before now."""
+    """Require that the run began before it was recorded, and in the past."""
     started = moment(case.evidence.report.get("started"), "started")
     if started > datetime.now(UTC) + SKEW:
         return f"it began at {case.evidence.started}, which is in the future"
@@ -94,5 +94,5 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def flat(runs: Any) -> list[Any]:
-    """Return the values of runs, of which each is a number or a list."""
+    """Return the values of runs, each of which is a number or a list."""
     return [value for run in runs for value in (run if isinstance(run, list) else [run])]

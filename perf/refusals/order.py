@@ -15,7 +15,7 @@ RUN_SLACK = 0.98  # of the seconds of a run: runs to warm up may be slightly fas
 
 
 def order(case: OfferedReport) -> str | None:
-    """Require that the seconds of all runs, those to warm up included, fit between start and record, and that the
+    """Require that the seconds of all runs, including warm-up runs, fit between start and record, and that the
     report is recent.
     """
     started = moment(case.evidence.started, "started")
@@ -34,7 +34,7 @@ def order(case: OfferedReport) -> str | None:
 
 
 def least_seconds(case: OfferedReport) -> float:
-    """Return the seconds of all timed runs of a report and of its runs to warm up, at the same speed."""
+    """Return the seconds of all timed runs of a report and of its warm-up runs, at the same speed."""
     timed, maximum = 0.0, 0.0
     for name in ("decode", "aggregate", "prefill"):
         result = case.evidence.result(name)

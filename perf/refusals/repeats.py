@@ -22,7 +22,7 @@ MIN_TOKENS = 16  # a shorter run is too short to compare
 
 
 def repeats(case: OfferedReport) -> str | None:
-    """Require that every run was measured: each varies, and none repeats another."""
+    """Require that every run was measured: runs vary, and none repeats another."""
     for result in case.evidence.results:
         runs = result.get("measure", {}).get("runs")
         if runs is None or result.get("id") in COUNTED:

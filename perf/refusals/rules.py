@@ -32,7 +32,7 @@ SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding dif
 
 
 def peer(case: OfferedReport) -> str | None:
-    """Check a ratio to a baseline; applies to no other criteria."""
+    """Check a ratio to a baseline; does not apply to other criteria."""
     if case.criterion.measure != "against":
         return None
     measure, command = case.result["measure"], case.result.get("reference")
@@ -64,7 +64,7 @@ def peer(case: OfferedReport) -> str | None:
 
 
 def _peer_mismatch(case: OfferedReport, peer_run: PeerRun) -> str | None:
-    """Require the same model on the same card, as many tokens, and a named build."""
+    """Require the same model, card and number of tokens, and a named build."""
     model, criterion = case.evidence.report["model"], case.criterion
     if not peer_run.version:
         return "its build is not named"
@@ -199,7 +199,7 @@ def _workload(case: OfferedReport) -> str | None:
 
 
 def _check_stale(case: OfferedReport) -> str | None:
-    """Reject a report of other code, or of another time than its record."""
+    """Reject a report from different code, or from another time than its record."""
     code = case.evidence.details.get("code")
     if code != case.given.code_version:
         return f"stale: measured of code {str(code)[:12]}, this is {case.given.code_version[:12]}"
@@ -292,7 +292,7 @@ def _samples(case: OfferedReport) -> str | None:
 
 
 def _power(case: OfferedReport) -> str | None:
-    """Require that the watts are the sensors' own, over the whole run."""
+    """Require that the watts come from the sensors and cover the whole run."""
     seen = [sample["power_w"] for sample in case.evidence.details.get("samples", []) if "power_w" in sample]
     return None if seen == case.result["measure"]["runs"] else "the watts are not those of the sensor samples"
 

@@ -31,9 +31,7 @@ def check_device(case: OfferedReport) -> str | None:
 
 
 def shape(case: OfferedReport) -> str | None:
-    """Require that the model has the shape that the result's name states; without a name there is nothing to
-    compare.
-    """
+    """Require that the model has the shape stated in the result's name; without a name, nothing is compared."""
     from zinc_rt.perf.synthetic import SHAPES
 
     name, slash, _ = case.criterion.measure.partition("/")

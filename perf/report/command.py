@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of reports")
     parser.add_argument("-o", "--out", required=True, metavar="F.html", help="page to write, atomically")
     parser.add_argument(
-        "--history", type=Path, metavar="F.jsonl", help="history to include (default: the one in the folder)"
+        "--history", type=Path, metavar="F.jsonl", help="history to include (default: the history in the folder)"
     )
 
 

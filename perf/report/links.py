@@ -14,7 +14,7 @@ from zinc_rt.host.errors import OutputError
 
 @dataclass(slots=True)
 class PageLinks:
-    """The links of a page that is written to `page`. `copied` counts files copied to `beside` so far."""
+    """The links of a page that is written to `page`. `copied` counts the files copied to `beside`."""
 
     page: Path
     copied: int = 0

@@ -52,7 +52,7 @@ class PageSources:
         return (self.links or PageLinks(self.folder / "index.html")).to(path, self.folder)
 
     def of(self, command: str) -> list[ReportFile]:
-        """Return the reports of a command, each once, because a bundle contains a copy of its report."""
+        """Return the reports of a command without duplicates, because a bundle contains a copy of its report."""
         files: dict[tuple[object, ...], ReportFile] = {}
         for report in self.reports:
             ids = tuple(result["id"] for result in report.results)
@@ -322,7 +322,7 @@ def read_summary(folder: Path) -> Mapping[str, Any] | None:
 
 
 def stages_run(summary: Mapping[str, Any]) -> str:
-    """Return "n of 10 stages": how many stages of a nightly summary ran, of all that exist."""
+    """Return "n of 10 stages": the number of stages of a nightly summary that ran, out of all stages."""
     rows = summary.get("stages", [])
     ran = sum(row["status"] != "SKIP" for row in rows)
     return f"{ran} of {summary.get('stages_total', len(rows))} stages"

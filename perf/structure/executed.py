@@ -42,9 +42,10 @@ def code_of(variant: Variant) -> dict[str, bytes]:
 
 
 def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
-    """Count nodes of a prompt's and a token's plain graph that no dispatch computed, or whose value is not the
-    oracle's. A fused node computes the nodes between its inputs and outputs, whose values are not observable then.
-    So every value is compared in a graph that keeps all of them, and the logits in the production graph.
+    """Count nodes of the plain graphs of a prompt and a token that no dispatch computed or whose value differs
+    from the oracle. A fused node computes the nodes between its inputs and outputs, whose values are then not
+    observable. Every value is compared in a graph that keeps all of them, and the logits are also compared in the
+    production graph.
     """
     missing: dict[str, str] = {}
     total = fused = 0
@@ -88,8 +89,8 @@ def represented_nodes(graph: OpGraph, node: Node) -> list[Node]:
 
 
 def layers_joined(lab: Lab, tier: str) -> Measurement:
-    """Count layers of a prompt that share a dispatched node with another layer; 0 if the logits are not the
-    oracle's.
+    """Count layers of a prompt that share a dispatched node with another layer; 0 if the logits differ from the
+    oracle.
     """
     bench = lab.bench(tier)
     graph, replay = bench.engine.graph("prefill"), _replay_stage(bench, "prefill")
@@ -133,7 +134,7 @@ def _replay_stage(bench: LabEngine, stage: Stage) -> _Replay:
 
 
 def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
-    """Return why the value of a node is not the oracle's, by node, for every node of the stage."""
+    """Return for every node of the stage why its value differs from the oracle."""
     seen = [dict(_tap_stage(item, stage)) for item in (bench, oracle)]
     wrong = {}
     for (label, buffer), want in seen[1].items():
@@ -190,7 +191,7 @@ def ops_not_run(lab: Lab, tier: str) -> Measurement:
 
 
 def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measurement:
-    """Run VERIFY_K alone on the tier, over drafts of which the target accepts none, some and all tokens."""
+    """Run only VERIFY_K on the tier, with drafts of which the target accepts none, some and all tokens."""
     random = np.random.default_rng(0)
     target = random.integers(0, 3, (sequences, drafted + 1)).astype(np.int32)
     draft = np.where(random.random((sequences, drafted)) < 0.8, target[:, :drafted], 7).astype(np.int32)
@@ -224,8 +225,8 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
 
 
 def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], ordering: str) -> Measurement:
-    """Count the kernels with matrix instructions that a prompt of `tokens` dispatched; 0 if its logits are not the
-    oracle's. Uses a model of one layer with the minimum width of such a kernel, in each type of `quants`.
+    """Count the kernels with matrix instructions that a prompt of `tokens` dispatched; 0 if its logits differ from
+    the oracle. Uses a model of one layer with the minimum width of such a kernel, in each type of `quants`.
     """
     from zinc_rt.golden.tiny_models.writer import write_tiny
 

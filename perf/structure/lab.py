@@ -79,8 +79,8 @@ class LabEngine:
 
     @property
     def submissions(self) -> int:
-        """Return the fences of every stream that replayed something, as counted by its ring; without a ring, the
-        replays.
+        """Return the number of fences of every stream with replays, as counted by its ring; without a ring, the
+        number of replays.
         """
         ring = getattr(self.engine.backend, "ring", None)
         if ring is None:
@@ -138,7 +138,7 @@ class Lab:
     def bench(
         self, tier: str, *, model: Path | None = None, slots: int = 1, ordering: str = ORDERING
     ) -> LabEngine:
-        """Return an engine on that tier. Raise CannotMeasure with the reason if there is none."""
+        """Return an engine on that tier. Raise CannotMeasure with the reason if there is no such tier."""
         key = (tier, model or self.model, slots, ordering)
         if key not in self._engines:
             try:
@@ -188,8 +188,8 @@ class Lab:
         return self._validated[key]
 
     def describe_device(self) -> dict[str, Any]:
-        """Describe the device of the GPU tiers, else the available one, with `simulated` true if any part of it
-        was.
+        """Describe the device of the GPU tiers, else the available one; `simulated` is true if any part of it was
+        simulated.
         """
         named = [self.devices[tier] for tier in sorted(self.devices) if tier != registry.ORACLE]
         device = (named or list(self.devices.values()) or [Device("none", "")])[0]

@@ -129,7 +129,7 @@ def original_opcodes(lab: Lab) -> Measurement:
 
 
 def planted_graphs_refused(lab: Lab) -> Measurement:
-    """Count rejected graphs. Each has one injected change to a model's own graph, which verifies without it."""
+    """Count rejected graphs. Each has one injected change in a graph of a model that is valid without it."""
     graph = lab.bench("t_cpu").engine.graph("decode")
     verify(graph)
     refused = {}
@@ -170,7 +170,7 @@ def rank_of_tier(lab: Lab, tier: str) -> Measurement:
 
 
 def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
-    """Count greedy tokens that agree with T-CPU's, up to the first that differs."""
+    """Count greedy tokens that agree with T-CPU, up to the first difference."""
     if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
     generated = [_greedy(lab.bench(item).engine, tokens) for item in (tier, registry.ORACLE)]
@@ -199,8 +199,8 @@ def _greedy(engine: Engine, count: int) -> list[int]:
 
 
 def _decode_cost(lab: Lab, tier: str) -> tuple[list[int], list[int], LabEngine]:
-    """Return the submissions and dwords of each of DECODED tokens, after a prompt and one token that build the
-    variants.
+    """Return the submissions and dwords of each of DECODED tokens, after a prompt and one token, for which the
+    variants are built.
     """
     bench = lab.bench(tier)
     engine = bench.engine
@@ -344,7 +344,7 @@ def tiers_differing(lab: Lab, tiers: Sequence[str]) -> Measurement:
 
 
 def golden_tokens_differing(lab: Lab) -> Measurement:
-    """Count greedy continuations of the embedded models that differ from llama.cpp's."""
+    """Count greedy continuations of the embedded models that differ from those of llama.cpp."""
     from zinc_rt.golden.format import read_golden
 
     wrong, total, source = 0, 0, ""

@@ -47,8 +47,8 @@ def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
 
 
 def values_moved_by_neighbours(lab: Lab, tier: str, steps: int) -> Measurement:
-    """Compare a sequence alone with one whose neighbours with other contents join, run, end and are replaced in
-    their slots.
+    """Compare a sequence that runs alone with one whose neighbours, with other contents, join, run, end and are
+    replaced in their slots.
     """
     engine = lab.bench(tier, slots=4).engine
     vocab = engine.model.vocab
@@ -64,8 +64,8 @@ def values_moved_by_neighbours(lab: Lab, tier: str, steps: int) -> Measurement:
 
 
 def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[int]]) -> list[np.ndarray]:
-    """Return the logits of one sequence, token by token. A neighbour joins in every step that has one; the oldest
-    leaves when there are two, so that slots are reused.
+    """Return the logits of one sequence, token by token. A neighbour joins in every step that has one; when there
+    are two, the oldest leaves, so that slots are reused.
     """
     sequence = engine.open()
     rows = [engine.extend(sequence, prompt, rows="last")[-1]]

@@ -31,7 +31,7 @@ _POINTERS = {
 
 @dataclass(frozen=True)
 class CorpusKernel:
-    """A kernel of the corpus. `args`: by name, an array ("random f32 1024"), an int or a float."""
+    """A kernel of the corpus. `args`: by name, either an array ("random f32 1024"), an int or a float."""
 
     name: str
     kernel: Any

@@ -40,7 +40,9 @@ DTYPES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class FirstResult:
-    """The first launch of a kernel. `started_seconds`: of the process and the device, before the doorbell."""
+    """The first launch of a kernel. `started_seconds`: start-up time of the process and the device, before the
+    doorbell.
+    """
 
     name: str
     instructions: int
@@ -109,7 +111,7 @@ def _in_process(path: Path, sanitizer: str, cache: Path) -> FirstResult:
 
 
 def _forget_programs(folder: Path) -> None:
-    """Remove the programs of kernels, which name their forms, from the cache of the simulated device."""
+    """Remove the programs of kernels, whose names contain their forms, from the cache of the simulated device."""
     for file in folder.rglob("*.zro"):
         if b'"forms": [' in file.read_bytes():
             file.unlink()
@@ -117,10 +119,10 @@ def _forget_programs(folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="of code objects, from corpus.py")
+    parser.add_argument("folder", type=Path, help="folder of code objects, from corpus.py")
     parser.add_argument("--cold", action="store_true", help="with empty caches")
     parser.add_argument("--sanitizer", default="full", help="mode: off, fast or full")
-    parser.add_argument("-k", dest="part", default="", help="only kernels with this in their name")
+    parser.add_argument("-k", dest="part", default="", help="only kernels whose name contains this")
     options = parser.parse_args(arguments)
     if options.folder.is_file():
         print(json.dumps(asdict(measure(options.folder, options.sanitizer))))

@@ -22,7 +22,9 @@ _CAP = "power1_cap was lowered, or a quiet VBIOS is active"
 
 @dataclass(frozen=True, slots=True)
 class BoardReading:
-    """What sysfs and the driver say of a board. None: unknown. Clocks in MHz, power in W, links in GT/s."""
+    """The data that sysfs and the driver report for a board. None: unknown. Clocks in MHz, power in W, links in
+    GT/s.
+    """
 
     vendor: int
     device: int
@@ -75,15 +77,16 @@ def hwmon_of(driver: Driver, folder: str) -> str:
 
 
 def read_link(driver: Driver, folder: str, which: str) -> tuple[float, int] | None:
-    """Return (GT/s, lanes) of a PCIe link, `which` current or max; None if sysfs does not say."""
+    """Return (GT/s, lanes) of a PCIe link, `which` current or max; None if sysfs does not report it."""
     speed = re.match(r"([\d.]+) GT/s", read(driver, f"{folder}/{which}_link_speed") or "")
     width = read(driver, f"{folder}/{which}_link_width") or ""
     return (float(speed[1]), int(width)) if speed and width.isdecimal() and int(width) else None
 
 
 def check_board(reading: BoardReading, row: DeviceRow | None, facts: MachineFacts) -> list[Result]:
-    """Return one result per property. A property that cannot be read is skipped. Without a row, only known-bad
-    combinations are checked."""
+    """Return one result per property. A property that cannot be read is skipped. Without a row, only combinations
+    that are known to be bad are checked.
+    """
     results = [_known_bad(facts)]
     if row is None:
         name = f"{reading.vendor:04x}:{reading.device:04x} revision {reading.revision:02x}"

@@ -42,9 +42,9 @@ def parser() -> argparse.ArgumentParser:
     add_device_options(command, inject="give the simulated board a defect: NAME[@SEED]")
     command.add_argument("--tier", choices=("t1", "t2"), default="t1", help="how work is submitted (default t1)")
     command.add_argument(
-        "--budget", default="1h", metavar="TIME", help="time to spend on the checks: 60s, 10m, 1h (default 1h)"
+        "--budget", default="1h", metavar="TIME", help="total time of the checks: 60s, 10m, 1h (default 1h)"
     )
-    command.add_argument("--no-model", action="store_true", help="leave out the comparison of a model with T-CPU")
+    command.add_argument("--no-model", action="store_true", help="skip the comparison of a model with T-CPU")
     command.add_argument("--page", type=Path, metavar="FILE", help="write the result as one HTML page")
     command.add_argument("--key", type=Path, metavar="FILE", help="sign the page with this OpenSSH private key")
     add_json(command)

@@ -21,7 +21,7 @@ def write(path: Path, report: Report, key: Path | None) -> None:
 
 
 def render(report: Report, key: Path | None = None) -> str:
-    """Return one HTML file without external resources. The signature is of the report's JSON text."""
+    """Return one HTML file without external resources. The signature covers the report's JSON text."""
     from jinja2 import Environment
 
     text = report.to_json()

@@ -50,7 +50,7 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What a segment did and saw. `link_max`: of the board, GT/s and lanes."""
+    """The results of a segment. `link_max`: GT/s and lanes of the board."""
 
     samples: list[SensorSample] = field(default_factory=list)
     defects: list[Defect] = field(default_factory=list)
@@ -74,7 +74,7 @@ def accept(
     """Yield a result per property of the board, test and sensor rule. `seconds`: the time of the work. `lock`: the
     name of the GPU's lock, held while work runs.
 
-    Every part that touches the GPU runs in a process of its own, so that a hang ends only that process."""
+    Every part that uses the GPU runs in a separate process, so that a hang ends only that process."""
     reading, problem = _read(spec, tier)
     if reading is None:
         yield Result("board", "accept", "fail", reason=problem, advice="zinc-rt doctor")
@@ -174,7 +174,7 @@ def segment(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentRe
 
 
 def _offset_sample(sample: SensorSample, seconds: float, resets: int) -> SensorSample:
-    """Return a segment's sample as one of the whole run, in which earlier segments had `resets`."""
+    """Return a segment's sample as a sample of the whole run, whose earlier segments may have had `resets`."""
     count = None if sample.resets is None else sample.resets + resets
     return replace(sample, seconds=sample.seconds + seconds, resets=count)
 
@@ -203,7 +203,9 @@ def _tests(segment: SegmentResult) -> Iterator[Result]:
 
 
 def _evictions(segment: SegmentResult) -> Result:
-    """Report VRAM buffers that Linux moved to host memory. They are of any program, so it is no defect."""
+    """Report VRAM buffers that Linux moved to host memory. They may belong to any program, so this is not a
+    defect.
+    """
     name, measure = "vram-evictions", {"evictions": segment.evictions}
     if not segment.evictions:
         return Result(name, "accept", "pass", reason="no buffer was moved out of VRAM", measure=measure)
@@ -216,7 +218,7 @@ def _evictions(segment: SegmentResult) -> Result:
 
 
 def _replay(spec: DeviceSpec, tier: str, name: str) -> Result:
-    """Compare all layers and logits of a small model with T-CPU, bit for bit where the tier promises it."""
+    """Compare all layers and logits of a small model with T-CPU, bit for bit if the tier guarantees it."""
     with tempfile.TemporaryDirectory(prefix="zinc-rt-accept-") as folder:
         path = Path(folder) / "validate.json"
         device = "sim" if spec.simulated else "hw"
@@ -234,7 +236,7 @@ def _replay(spec: DeviceSpec, tier: str, name: str) -> Result:
 
 
 def shortcuts(spec: DeviceSpec, seconds: float, *, model: bool) -> list[str]:
-    """Return what makes this run less than a complete one."""
+    """Return the reasons why this run is not complete."""
     texts = []
     if spec.simulated:
         texts.append(f"simulated device: {SIMULATED_VRAM_BYTES >> 20} MiB of its VRAM, one compute unit")

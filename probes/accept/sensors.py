@@ -94,7 +94,7 @@ class SensorReader:
 def judge(
     samples: Sequence[SensorSample], row: DeviceRow | None, link_max: tuple[float, int] | None
 ) -> list[Result]:
-    """Return one result per rule. A rule whose sensor told nothing is skipped."""
+    """Return one result per rule. A rule whose sensor reported nothing is skipped."""
     loaded = samples[int(len(samples) * WARM_UP_SHARE) :]
     hours = max((samples[-1].seconds - samples[0].seconds) / 3600, LEAST_HOURS) if samples else LEAST_HOURS
     return [

@@ -34,7 +34,7 @@ WAVES_PER_CU = 8
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A wrong result. `test`: vram, registers, arithmetic or hang; `where` and `bits` as far as known."""
+    """A wrong result. `test`: vram, registers, arithmetic or hang; `where` and `bits` are set if known."""
 
     test: str
     what: str
@@ -43,7 +43,7 @@ class Defect:
 
 
 class AcceptWork:
-    """GPU work on one queue. `rounds` and `bytes_checked` count what was done."""
+    """GPU work on one queue. `rounds` and `bytes_checked` count the completed work."""
 
     def __init__(self, context: ProbeContext, seed: int = 1) -> None:
         self.context, self.seed = context, seed
@@ -79,9 +79,9 @@ class AcceptWork:
             self._blocks.pop().free()
 
     def round(self) -> Iterator[tuple[str, Defect | None]]:
-        """Run one round; yield after each piece, with its name and the defect if there is one.
+        """Run one round; after each piece, yield its name and the defect, if any.
 
-        VRAM is filled first and checked last, so that it holds its contents while the other pieces run. Every
+        VRAM is filled first and checked last, so that it must keep its contents while the other pieces run. Every
         second round inverts all bits."""
         mask = ALL_ONES if self.rounds % 2 else 0
         seed = random.Random(self.seed * 1000 + self.rounds // 2).getrandbits(32)

@@ -50,7 +50,7 @@ def code_replacement(c: ProbeContext) -> Outcome:
     offset = program.offset
 
     def stores(value: int, acquire: int) -> int:
-        """Return whether the kernel stores `value` after it was written into its code."""
+        """Return whether the kernel stores `value` after that value was written into its code."""
         bench.load("store", index=offset, VALUE=value)
         out = result(bench, 64)
         bench.run(program, [out], acquire=acquire)
@@ -175,7 +175,7 @@ def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
 
 
 def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: bool) -> int:
-    """Return the rounds in which waves read what the host had just written to `memory`."""
+    """Return the number of rounds in which waves read the values that the host had just written to `memory`."""
     out = result(bench, CELL_BYTES)
     program = bench.load("copy")
     fresh = 0
@@ -189,7 +189,7 @@ def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: b
 
 
 def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_back: bool) -> int:
-    """Return the rounds in which the host read what waves had just written to `memory`."""
+    """Return the number of rounds in which the host read the values that waves had just written to `memory`."""
     queue = bench.queue
     source = result(bench, CELL_BYTES, "source")
     program = bench.load("copy")

@@ -57,7 +57,9 @@ def ring_wrap(c: ProbeContext) -> Outcome:
 
 
 def _laps(queue: ProbeQueue, *, pad: bool) -> int:
-    """Check fences whose packets cross the ring's end or are padded up to it; each must contain its number."""
+    """Check fences whose packets cross the end of the ring or are padded up to it; each fence must contain its
+    number.
+    """
     ring, index = queue.ring, FREE_AT
     start, count = ring.wptr_dw, 0
     while ring.wptr_dw - start < LAPS * ring.ring_dw:

@@ -174,7 +174,7 @@ def user_data(bench: ShaderBench) -> bytes:
 
 
 def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> Ids:
-    """Return the ids reported by every work-item. The grid must not have more than RECORDS of them."""
+    """Return the ids reported by every work-item. The grid must not have more than RECORDS work-items."""
     taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
     bench.run(bench.load("ids"), [taken, records], [RECORDS], groups=groups, threads=threads, **more)

@@ -95,7 +95,7 @@ def _median(values: list[float]) -> float:
 
 
 def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
-    """Mixed packets with every result checked; a buffer made and given back each round."""
+    """Run mixed packets and check every result; a buffer is allocated and freed in each round."""
     dice = random.Random(56)
     end, rounds = time.monotonic() + seconds, 0
     source = c.memory(MIXED_BYTES, "soak source")
@@ -125,7 +125,7 @@ def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
 
 
 def _slept_seconds() -> float:
-    """Time this machine has been suspended since boot."""
+    """Return the time for which this machine has been suspended since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 

@@ -94,7 +94,7 @@ def _read_only_va(c: ProbeContext) -> int:
 
 
 def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, by_wave: bool) -> dict[str, Any]:
-    """Check that a write to the address at `place` faults and that the kernel reports the page's address."""
+    """Check that a write to the address at `place` faults, and that the kernel reports the page's address."""
     va = place(c)
     c.expected.add("page-fault")
     queue = c.queue()

@@ -39,7 +39,7 @@ DOORBELL_REFUSED = Signature(
 
 
 class KfdQueueBuffers:
-    """The buffers of a queue, and CREATE_QUEUE requests over them."""
+    """The buffers of a queue, and CREATE_QUEUE requests that use them."""
 
     def __init__(self, c: ProbeContext) -> None:
         self.c = c

@@ -157,7 +157,7 @@ def unavailable(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Out
     "record kernel and errnos; queues may work nevertheless (-k P15)",
 )
 def vm_acquisition(c: ProbeContext) -> Outcome:
-    """Check the transport's first call; then the same and a second fd, and an invalid GPU."""
+    """Check the transport's first call, then the same fd, a second fd and an invalid GPU."""
     gpu = c.gpu
 
     def acquire(fd: int, gpu_id: int) -> int:

@@ -118,7 +118,7 @@ def gtt(c: ProbeContext) -> Outcome:
 )
 @fails_like(_VRAM_TAKEN, _WRONG_DATA)
 def vram(c: ProbeContext) -> Outcome:
-    """Test VRAM with the CPU where it is mapped, and with the GPU everywhere."""
+    """Test the mapped part of VRAM with the CPU and all of it with the GPU."""
     gpu = GpuAccess(c)
     c.side.settle()
     before = c.transport.resources()

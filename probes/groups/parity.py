@@ -55,7 +55,7 @@ SECONDS = 60.0  # of one tier's kernels
     "run that tier's P33 to P37; they passed before this probe",
 )
 def parity(c: ProbeContext) -> Outcome:
-    """Run each tier in a separate process; this one opens nothing."""
+    """Run each tier in a separate process; this process opens nothing."""
     reason = no_kernels(generation_apart(c))
     if reason:
         return skipped(reason)
@@ -92,8 +92,7 @@ def _in_tier(c: ProbeContext) -> Outcome:
 
 
 def results(bench: ShaderBench) -> dict[str, Any]:
-    """Return the checked results of the kernels of P33 to P37, where they do not depend on the order of
-    waves."""
+    """Return the checked results of the kernels of P33 to P37 that do not depend on the order of waves."""
     ids = ids_of(bench, GRID, GROUP)
     expect_ids(ids, product(GRID), product(GROUP))
     room = scratch_for(bench.context, kernel("scratch"))

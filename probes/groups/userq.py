@@ -82,7 +82,7 @@ def create_free(c: ProbeContext) -> Outcome:
 
 
 class UserqBuffers:
-    """The buffers of a user queue, and USERQ requests over them."""
+    """The buffers of a user queue, and USERQ requests that use them."""
 
     def __init__(self, c: ProbeContext) -> None:
         gpu = self.gpu = c.userq

@@ -78,7 +78,7 @@ def _long_shader(c: ProbeContext) -> dict[str, Any]:
 def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]:
     """Hang a queue with a kernel fence, and wait for the kernel's hang detection, which USERQ_SIGNAL arms.
 
-    A kernel without it leaves the queue to the end of this process: from Linux 6.19 on FREE waits for the fence
+    On a kernel without it, the queue is freed when this process ends: from Linux 6.19 on, FREE waits for the fence
     without limit.
     """
     c.expected.add("page-fault")

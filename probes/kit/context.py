@@ -148,7 +148,7 @@ class ProbeContext:
         return MappedBuffer(buffer)
 
     def queue(self, name: str = "ring", *, ring_bytes: int = 1 << 16, priority: int = 0) -> ProbeQueue:
-        """Create a queue of this tier with its ring, fence and scratch memory."""
+        """Create a queue on this tier with its ring, fence and scratch memory."""
         kmd_queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
         memory = self.memory(SCRATCH_BYTES, f"{name} scratch")
         for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop):
@@ -177,7 +177,7 @@ class ProbeContext:
         return ""
 
     def scaled(self, seconds: float) -> float:
-        """Return the time to wait for a timeout of the driver: shorter if its timeouts are scaled."""
+        """Return the time to wait for a time-out of the driver, which is shorter if its time-outs are scaled."""
         return max(seconds * self.spec.time_scale, min(seconds, 1.0))
 
     def run_in_child(self, function: Callable[[ProbeContext], Any], timeout_seconds: float) -> ChildEnd:
@@ -218,8 +218,7 @@ class ProbeContext:
 
 
 def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
-    """Return the selected GPU in KFD and DRM. Raises ZincError if there is none that this version
-    supports."""
+    """Return the selected GPU in KFD and DRM. Raises ZincError if there is no GPU that this version supports."""
     try:
         topology = read_topology(driver)
     except Exception:

@@ -65,7 +65,7 @@ class GpuAccess:
             self.queue.finish(packets[start : start + COPIES_AT_ONCE], "marks")
 
     def wrong_marks(self, marks: Mapping[int, int]) -> dict[int, int]:
-        """Return the contents of those addresses that differ from the mark."""
+        """Return the contents of the addresses that differ from the mark."""
         seen = self.gather([(va, 4) for va in marks])
         values = {va: int.from_bytes(item, "little") for va, item in zip(marks, seen, strict=True)}
         return {va: value for va, value in values.items() if value != marks[va]}

@@ -68,8 +68,9 @@ def pattern(size_bytes: int, seed: int = 1) -> bytes:
 def first_lost(
     write: Callable[[bytes], None], read: Callable[[], bytes], size_bytes: int, seeds: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the seed and byte of the first pattern written to a memory that is not read back. The second
-    seed ensures that old contents do not pass."""
+    """Return the seed and byte of the first pattern written to a memory that is not read back. The second seed
+    ensures that old contents are detected.
+    """
     for seed in seeds:
         want = pattern(size_bytes, seed)
         write(want)

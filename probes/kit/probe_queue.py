@@ -37,8 +37,7 @@ class RawDwords(Packet):
 
 class ProbeQueue:
     """A queue with its ring and fence. `memory` is poisoned GTT memory of the GPU; its first 256 bytes
-    belong to the fence. `gone` returns the reply of the GPU's driver to a simple query if it no longer
-    responds."""
+    belong to the fence. `gone` returns the driver's reply to a simple query if the GPU no longer responds."""
 
     def __init__(
         self,
@@ -119,8 +118,9 @@ class ProbeQueue:
         fence: Callable[[], str] | None = None,
         symptom: str = "",
     ) -> None:
-        """Wait for `reached`. Raises Stuck with the evidence if the deadline passes or the kernel reports
-        that it will never happen."""
+        """Wait for `reached`. Raises Stuck with the evidence if the deadline passes or the kernel reports that the
+        wait can never succeed.
+        """
         limit = self._poll_seconds if seconds is None else seconds
         wait_until_or_incident(self._side, reached, limit)
         if not reached():

@@ -38,7 +38,7 @@ SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbe
 
 @dataclass(frozen=True, slots=True)
 class QueueRule:
-    """Fields that the kernel checks together, and the rule for them."""
+    """Fields that the kernel checks together, with the rule for them."""
 
     name: str
     fields: tuple[str, ...]

@@ -12,7 +12,9 @@ from zinc_rt.probes.outcome import Failed, Outcome, passed
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call that must fail. `wanted`: the errnos that kernels are known to return; 0 if some accept it."""
+    """A call that must fail. `wanted`: the errnos that kernels are known to return, including 0 if some accept the
+    call.
+    """
 
     what: str
     do: Callable[[], object]

@@ -71,8 +71,9 @@ def on_gfx12(run: Probing) -> Probing:
 
 
 def generation_apart(c: ProbeContext) -> tuple[int, int, int]:
-    """Return the generation, for probes whose cases run in separate processes, so that this one must not
-    open the device before them. (12, 0, 0) if it cannot be queried; the cases then report the reason."""
+    """Return the generation, for probes whose cases run in separate processes and that must not open the device
+    first. (12, 0, 0) if it cannot be queried; the cases then report the reason.
+    """
     ended = c.run_in_child(_generation, 20.0)
     generation: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
     return generation
@@ -201,7 +202,7 @@ class ShaderBench:
         constants: Sequence[int] = (),
         **more: Any,
     ) -> None:
-        """Launch, and wait for the following fence. Raises Stuck. `more`: arguments of `launch`."""
+        """Launch, and wait for the following fence. Raises Stuck. `more`: further arguments of `launch`."""
         self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
 
     def finish(self, packets: Iterable[Packet], name: str) -> None:

@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="the IDs are report files: record their dependencies in the source tree",
+        help="treat the IDs as report files and record their dependencies in the source tree",
     )
     return parser
 

@@ -157,7 +157,9 @@ def hw_id(c: ProbeContext) -> Outcome:
 
 
 def hardware_registers(c: ProbeContext) -> Outcome:
-    """Read each register in a separate process: a wave that may not read one does not continue."""
+    """Read each register in a separate process, because a wave that is not allowed to read it does not
+    continue.
+    """
     reason = no_kernels(generation_apart(c))
     if reason:
         return skipped(reason)
@@ -293,7 +295,7 @@ def protected_fence(c: ProbeContext) -> Outcome:
 
 
 def ib_nesting(c: ProbeContext) -> Outcome:
-    """Test each depth in a separate process: one that is too deep may hang its queue."""
+    """Test each depth in a separate process, because one that is too deep may hang its queue."""
     deepest = 0
     for depth in range(1, DEEPEST + 1):
         ended = c.run_in_child(partial(_nested, depth), 30.0)
@@ -327,8 +329,9 @@ def _nested(depth: int, c: ProbeContext) -> bool:
 def wmma_f16_order(c: ProbeContext) -> Outcome:
     """Determine the order in which a matrix multiply adds. C = -2^24; the product at position p is 2^24,
     at position n 2^-10, all others are 0. If they are added sequentially with rounding, 2^-10 remains
-    if p precedes n, and is lost in -2^24 if it follows. If four are added per step, it remains if p's
-    step precedes n's, and is floored if both are in one step: -2^-10 then gives -1."""
+    if p precedes n, and is lost in -2^24 if it follows. If four products are added per step, 2^-10 remains if p's
+    step precedes n's, and is floored if both are in the same step: -2^-10 then gives -1.
+    """
     bench = ShaderBench(c)
     left, negative = (_left_of_small(bench, sign * SMALL) for sign in (np.float16(1), np.float16(-1)))
     first = left == np.float32(2.0**-10)  # [p, n]: p is added before n
@@ -425,7 +428,7 @@ def distances(name: str, inputs: np.ndarray, words: np.ndarray) -> dict[str, Any
 
 
 def ordered(words: np.ndarray) -> np.ndarray:
-    """Return int64 values whose order is that of the floats."""
+    """Return int64 values with the same order as the floats."""
     signed = words.astype(np.int64)
     return np.where(signed >> 31 & 1, -(signed & 0x7FFFFFFF), signed)
 

@@ -50,8 +50,8 @@ def identify(render_path: str) -> checked.Setup | None:
 
 
 def judge(results: Sequence[Result], tier: str, blamed: Collection[str] = ()) -> list[str] | None:
-    """Return the ids that failed; an empty result if everything that models need passed; None if this run
-    proves neither.
+    """Return the ids that failed; an empty result if everything that models need passed; None if this run shows
+    neither.
 
     `blamed`: probes that ran when the machine was reset. Deliberate hangs are not required by models.
     """

@@ -48,7 +48,7 @@ class BundleWriter(Protocol):
         """Raise OutputError if no bundle can be written to `path`."""
 
     def save(self, path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangReport]) -> int:
-        """Write the bundle; results get the paths of their files in it. Return its size in bytes."""
+        """Write the bundle; the paths of its files are added to the results. Return its size in bytes."""
 
 
 def bundle_writer() -> BundleWriter:

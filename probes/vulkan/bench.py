@@ -100,7 +100,7 @@ class VulkanBench:
         self._stream = Stream("probe")
 
     def words(self, count: int, name: str = "words", *, fill: int = 0) -> ProbeMemory:
-        """Allocate memory of that many dwords, each `fill`."""
+        """Allocate memory with that number of dwords, each initialised to `fill`."""
         block = self.memory.block(4 * count, BufferHeap.HOST_VISIBLE, name)
         assert block.host is not None, "host_visible memory is mapped"
         words = np.frombuffer(block.host, np.uint32)[:count]
@@ -118,7 +118,7 @@ class VulkanBench:
     def dispatch(
         self, kernel: str, arguments: Sequence[ProbeMemory | Address | int], grid: tuple[int, int, int] | Indirect
     ) -> list[VulkanCommand]:
-        """Record one dispatch of a probe's kernel. Arguments as in KERNARG: memory, then numbers."""
+        """Record one dispatch of a probe's kernel. Arguments in the order of KERNARG: memory, then numbers."""
         pipelines, _ = self.pipelines.get([(kernel, ())])
         packed = b"".join(
             struct.pack("<I", argument) if isinstance(argument, int) else struct.pack("<Q", argument.gpu_va)
@@ -143,7 +143,9 @@ class VulkanBench:
         return took
 
     def seconds(self, commands: Iterable[VulkanCommand], runs: int) -> float:
-        """Return the median time from submission to end of commands recorded once, without a first run."""
+        """Return the median time from submission to end of commands that are recorded once; the first run is
+        excluded.
+        """
         buffer = self.pool.record((BEGIN, *commands, END), replayed=True)
         timeline = ProbeTimeline(self.device)
         took = []

@@ -32,9 +32,13 @@ def parser() -> argparse.ArgumentParser:
         help="auto, hw (a GPU), cpu (a software driver), vulkan:N or vulkan:NAME (default auto: the first device)",
     )
     parser.add_argument(
-        "-k", default="", metavar="WHAT", dest="select", help="probe ids, ranges or words of a title"
+        "-k",
+        default="",
+        metavar="WHAT",
+        dest="select",
+        help="select probes by id, range of ids or words of the title",
     )
-    parser.add_argument("--list", action="store_true", help="list all probes and what each proves")
+    parser.add_argument("--list", action="store_true", help="list all probes with the property that each proves")
     parser.add_argument("--may-hang", action="store_true", help="include deliberate hangs")
     parser.add_argument(
         "--timeout",

@@ -117,8 +117,8 @@ def header(device: PhysicalDevice, about: dict[str, Any]) -> str:
 
 
 def _device(which: str) -> PhysicalDevice:
-    """Return the named device, usable or not. Raises NothingRan if Vulkan has none, UnsupportedError if one was
-    named, UsageError if the name or number matches none.
+    """Return the named device, usable or not. Raises NothingRan if Vulkan has no device, UnsupportedError if one
+    was requested by name, UsageError if the name or number matches none.
     """
     named, part = devices.parse_device(which)
     if which == "sim" or (named is not None and named.tier != VULKAN):
@@ -131,8 +131,8 @@ def _device(which: str) -> PhysicalDevice:
 
 
 def _requested_device() -> tuple[tuple[PhysicalDevice, ...], str, str]:
-    """List the devices in a separate process, because no driver survives the fork of a probe. If there are none,
-    also return the reason and advice."""
+    """List the devices in a separate process, because a driver does not survive the fork of a probe. If there are
+    none, also return the reason and advice."""
     ended = run_in_child(_ask, ASK_SECONDS)
     if ended.how == "returned":
         answer: tuple[tuple[PhysicalDevice, ...], str, str] = ended.value

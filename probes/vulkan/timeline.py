@@ -23,7 +23,7 @@ class ProbeTimeline:
         self._vk.vkCreateSemaphore(self._device, byref(info), None, byref(self.handle))
 
     def submit(self, value: int, *, commands: int = 0, after: tuple[ProbeTimeline, int] | None = None) -> None:
-        """Signal `value` when the command buffer, if any, has ended; it starts after `after` is reached."""
+        """Signal `value` when the command buffer, if any, has ended; it starts once `after` is reached."""
         waits = [after] if after is not None else []
         values: dict[str, Any] = {
             "signalSemaphoreValueCount": 1,

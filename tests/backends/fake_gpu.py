@@ -142,7 +142,7 @@ class FakeGpu:
     # What the GPU does
 
     def run(self, packets: int = 1 << 30) -> int:
-        """Run at most that many packets of each queue; how many ran."""
+        """Run at most that many packets of each queue; return the number that ran."""
         return sum(self._run_queue(queue, packets) for queue in self.queues)
 
     def _run_queue(self, fake: FakeQueue, packets: int) -> int:
@@ -165,7 +165,7 @@ class FakeGpu:
         return ran
 
     def _step(self, fake: FakeQueue, packet: Packet | BadPacket) -> bool:
-        """Whether the queue goes on behind this packet."""
+        """Return whether the queue continues after this packet."""
         if isinstance(packet, BadPacket):
             fake.stopped = packet.text
             return False
@@ -231,7 +231,7 @@ class FakeGpu:
 
 
 class FakeSide:
-    """A KmdSide whose pauses are when the GPU works. `packets`: how many a pause."""
+    """A KmdSide that lets the GPU work during its pauses. `packets`: number of packets per pause."""
 
     def __init__(self, gpu: FakeGpu, *, packets: int = 1 << 30, works: bool = True) -> None:
         self.transport = gpu

@@ -22,7 +22,7 @@ RING_DW = RING_BYTES // 4
 
 
 class Stuck(Exception):
-    """What these rings raise for a hang: the text and nothing else."""
+    """The exception that these rings raise for a hang, with only the text."""
 
 
 class Bench:

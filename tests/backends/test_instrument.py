@@ -22,7 +22,7 @@ PACKET = 0x8000
 
 
 class Device:
-    """A side channel. `again`: how often the report limit was reset."""
+    """A fake instrument. `again` counts resets of the report limit."""
 
     def __init__(self, *findings: DeviceFinding) -> None:
         self.found = list(findings)

@@ -22,7 +22,7 @@ BEST, NEXT, LAST = "native", "x86_64_v3", "x86_64_v2"
 
 
 class Builds:
-    """A compiler whose output is known: `made` is what it was asked for, in order."""
+    """A compiler with known output; `made` lists the requests in order."""
 
     def __init__(self, **levels: bytes | UnsupportedError) -> None:
         self.levels = levels
@@ -39,7 +39,7 @@ class Builds:
 def choose(
     folder: Path, builds: Builds, levels: Sequence[str] = (BEST, NEXT, LAST), say: Callable[[str], None] = print
 ) -> Library:
-    """The small library without a fault counts as good; every other one takes the self-test."""
+    """Accept the small library if it has no fault; run the self-test for every other one."""
     good = faulty("none")
 
     def check(content: bytes) -> str:

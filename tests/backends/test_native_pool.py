@@ -20,7 +20,9 @@ THREADS = (1, 2, 3, 8)
 
 
 def chain(tasks: int, items: int, arrays: list[np.ndarray], **step: int) -> list[Step]:
-    """Each task reads everything that the one before wrote, so one that starts early is seen in the last array."""
+    """Each task reads everything that the previous task wrote, so a task that starts early changes the last
+    array.
+    """
     arrays += [np.zeros(items, np.uint32) for _ in range(tasks + 1)]
     steps = []
     for i in range(tasks):

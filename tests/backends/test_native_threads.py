@@ -13,7 +13,7 @@ from zinc_rt.host.errors import UsageError
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What the system's files say; others are not there. Eight CPUs, two to a core."""
+    """The contents of the system's files; other files do not exist. Eight CPUs, two to a core."""
     result = {threads.SIBLINGS.format(cpu): f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
     monkeypatch.setattr(threads, "_read", lambda path: result.get(path, ""))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))

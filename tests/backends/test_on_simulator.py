@@ -43,7 +43,9 @@ class Bench:
         return self.backend.build(PacketList((packet,), name), {})
 
     def end(self) -> None:
-        """Nothing of the driver is held any more, and nothing was found that only shipped software may do."""
+        """Check that no resource of the driver is left, and that there are no findings except those allowed for
+        shipped software.
+        """
         assert self.resources() == {}
         assert self.driver.open_fds == {}
         assert self.driver.live_mappings == set()

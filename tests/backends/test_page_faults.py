@@ -51,7 +51,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def hang(
     backend: AmdBackend, *packets: Any, name: str, freed: Buffer | None = None
 ) -> tuple[HangReport, dict[str, Any], str]:
-    """The report, and as its files say it. `freed`: given back between building and running."""
+    """Return the report as an object and as its files. `freed`: buffers freed between building and running."""
     stream = Stream("main")
     backend.submit(backend.build(PacketList((Nop(),), "first"), {}), stream).wait(20.0)  # the queue is there
     variant = backend.build(PacketList(packets, name), {})

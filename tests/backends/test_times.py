@@ -35,7 +35,7 @@ def ticking() -> Callable[[], int]:
 
 @pytest.fixture
 def counting_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated device's counter counts its readings: 100 ticks of 10 ns each."""
+    """The simulated device's counter advances at each read by 100 ticks of 10 ns."""
     readings = itertools.count(1)
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
 
@@ -71,7 +71,7 @@ def engine(tier: str, counting_gpu: None) -> Iterator[Engine]:
 
 
 def step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
-    """A fresh sequence's first tokens, then one more, of which the logits and times are given."""
+    """Run the first tokens of a new sequence, then one more; return its logits and times."""
     engine.variants.timed = timed
     sequence = engine.open()
     engine.extend(sequence, [1, 2, 3], rows="last")

@@ -35,7 +35,7 @@ def engine() -> Iterator[Engine]:
 
 
 def register(offset: int, change: Callable[[int], int]) -> Change:
-    """The last SET_SH_REG of a register sets another value."""
+    """Change the value that the last SET_SH_REG of a register sets."""
 
     def apply(packets: list[Packet]) -> None:
         for index in reversed(range(len(packets))):
@@ -61,7 +61,7 @@ def first(kind: type[Packet], change: Callable[[Any], Packet | None]) -> Change:
 
 
 def swapped(packets: list[Packet]) -> None:
-    """The last two that are set together change places."""
+    """Swap the last two registers that are set together."""
     for index in reversed(range(len(packets))):
         packet = packets[index]
         if isinstance(packet, SetShReg) and packet.register == Sh.PGM_RSRC1:

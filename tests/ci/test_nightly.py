@@ -65,7 +65,7 @@ sys.exit(nightly.main(["--out", {out!r}, "--expect", {expect!r}, *sys.argv[1:]])
 
 
 class Nightly:
-    """A nightly run of three made-up stages in a folder of its own."""
+    """A nightly run of three fake stages in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -70,7 +70,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def repository(folder: Path, *subjects: str) -> list[str]:
-    """A repository with one commit a subject; its commits, oldest first."""
+    """Create a repository with one commit per subject; return its commits, oldest first."""
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch", "main")
     for number, subject in enumerate(subjects):
@@ -89,7 +89,7 @@ def repository(folder: Path, *subjects: str) -> list[str]:
 
 
 def finished(out: Path, *, passed: bool, ended: str, unexpected: list[str] | None = None) -> dict[str, Any]:
-    """A night's summary, as nightly.py leaves it."""
+    """A summary as written by nightly.py."""
     rows = [
         {"stage": "validate", "status": "PASS", "unexpected": []},
         {"stage": "perf", "status": "PASS" if passed else "FAIL", "unexpected": unexpected or []},
@@ -105,7 +105,7 @@ def finished(out: Path, *, passed: bool, ended: str, unexpected: list[str] | Non
 
 
 class Runner:
-    """A runner with its own folder and key, and the store outside it."""
+    """A runner with its own folder and key, and a store outside that folder."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch

@@ -34,7 +34,7 @@ def pip(*words: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist of a copy of this checkout, links as links; the wheel that pip builds from that sdist alone."""
+    """The sdist of a copy of this checkout (symbolic links are kept), and the wheel that pip builds from it."""
     folder = tmp_path_factory.mktemp("build")
     checkout = folder / "checkout"
     listed = subprocess.run(
@@ -61,7 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def wanted() -> set[str]:
-    """What pyproject lists, as it lies in the installed package."""
+    """The files that pyproject lists, at their paths in the installed package."""
     tool = PROJECT["tool"]["setuptools"]
     result = set()
     for package in tool["packages"]:

@@ -48,7 +48,7 @@ def test_site_pages_load_no_external_resources(tmp_path: Path) -> None:
 
 
 def schemas() -> set[str]:
-    """Every schema string of the code and its data, tests aside."""
+    """Return every schema string in the code and its data, without tests."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

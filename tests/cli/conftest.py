@@ -15,7 +15,7 @@ Damage = Callable[[bytes, bytes], str]
 
 @pytest.fixture(autouse=True)
 def _no_amd_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command says about this machine's tiers must not depend on the machine."""
+    """Make the output about this machine's tiers independent of the machine."""
     monkeypatch.setattr(devices, "amd_gpus", tuple)
 
 

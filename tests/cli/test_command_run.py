@@ -34,7 +34,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def greedy(model: str, prompt: list[int], count: int) -> list[int]:
-    """The plain way: the whole text again for every token."""
+    """The simplest method: recompute the whole text for every token."""
     ids = list(prompt)
     with Engine(read_gguf(model), CpuBackend("canonical-1")) as engine:
         for _ in range(count):

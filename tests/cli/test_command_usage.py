@@ -25,7 +25,7 @@ MINUTE = 29_500_000  # 2026-02-02T02:40Z
 
 
 def a_step(ledger: UsageLedger, tokens: int) -> StepUsage:
-    """A prompt of so many tokens by the first tenant, one token by the second."""
+    """Record a prompt of that many tokens for the first tenant and one token for the second."""
     result = ledger.empty_step()
     result.counts[StepKind.PROMPT_TOKENS_COMPUTED, 0] = tokens
     result.counts[StepKind.DECODE_INPUTS, 1] = result.counts[StepKind.TOKENS_GENERATED, 1] = 1

@@ -42,7 +42,7 @@ def test_second_ctrl_c_exits_the_same_way(tmp_path: Path) -> None:
 def interrupted(
     words: list[str], after_seconds: float, folder: Path, again_seconds: float | None = None
 ) -> tuple[int, str]:
-    """Its exit code and all it said, with SIGINT that long after its first line was printed."""
+    """Send SIGINT that long after the first line of output; return the exit code and the output."""
     process = subprocess.Popen(
         [sys.executable, "-c", START, *words],
         stdout=subprocess.PIPE,

@@ -64,7 +64,7 @@ MORE = [
 
 
 class Built(BaseException):
-    """A command's parser, as it is about to parse."""
+    """Raised with a command's parser instead of parsing."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Built(BaseException):
 
 @pytest.fixture(autouse=True)
 def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No GPU is seen, and whoever makes a simulated device has lost."""
+    """Hide all GPUs, and fail if a simulated device is created."""
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("a device was simulated")

@@ -121,7 +121,7 @@ POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
 @pytest.fixture
 def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
-    """A row of COMMANDS as arguments, its files in place."""
+    """Convert a row of COMMANDS to arguments and create its files."""
     code, stream, dump = tmp_path / "code", tmp_path / "stream", tmp_path / "dump.npz"
     code.write_text("0000b0bf\n")  # s_endpgm
     stream.write_bytes(bytes.fromhex("001000c0") + bytes(4))  # a NOP of two dwords

@@ -71,7 +71,7 @@ def test_every_usage_names_the_whole_command(name: str, monkeypatch: pytest.Monk
 
 
 def parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """This one and those of its actions, each with the words that lead to it."""
+    """Return this parser and those of its actions, each with its command words."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -29,7 +29,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def seen(terminal: Terminal, text: str) -> bool:
-    """Whether it is drawn in time; a machine with much to do may take long to load what draws."""
+    """Return whether it is drawn in time; loading the drawing library may take long on a busy machine."""
     deadline = time.monotonic() + 30
     while text not in terminal.getvalue() and time.monotonic() < deadline:
         time.sleep(0.005)

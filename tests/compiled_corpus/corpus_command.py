@@ -26,10 +26,20 @@ ENOUGH = 0.99  # of the mutants found, or shown equivalent
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ci/run.py compiled", description=__doc__.split("\n\n")[1])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="sources to look at (default: all)")
-    parser.add_argument("--each", type=int, default=2, metavar="N", help="variants of every source (2)")
-    parser.add_argument("--mutants", type=int, default=8, metavar="N", help="of each kind and kernel, at most (8)")
-    parser.add_argument("--runs", type=int, default=2, metavar="N", help="mutants of a kernel that are run (2)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="sources to compile (default: all)")
+    parser.add_argument(
+        "--each", type=int, default=2, metavar="N", help="number of variants of every source (default 2)"
+    )
+    parser.add_argument(
+        "--mutants",
+        type=int,
+        default=8,
+        metavar="N",
+        help="maximum number of mutants of each kind and kernel (default 8)",
+    )
+    parser.add_argument(
+        "--runs", type=int, default=2, metavar="N", help="number of mutants per kernel to run (default 2)"
+    )
     parser.add_argument("--json", metavar="FILE", help="every verdict")
     args = parser.parse_args()
     if not made.compilers():

@@ -29,7 +29,7 @@ CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv")
 
 
 def equivalent(binary: Binary, mutant: Mutant, threads: int) -> str:
-    """The proof in words; "" where there is none. `threads`: of a workgroup."""
+    """Return the proof as text; "" if there is none. `threads`: work-items per workgroup."""
     one_wave = threads <= binary.kernel.wave
     subject = _program(binary, mutant.changed)
     offset = mutant.function.section.address + mutant.pc
@@ -89,7 +89,9 @@ def _wait(subject: Subject, original: Instruction, index: int, one_wave: bool) -
 
 
 def _public(instruction: Instruction) -> bool:
-    """Whether others may see it: not scratch, nor an invalidation, which only the wave's own loads come behind."""
+    """Return whether other waves can observe it: not scratch, nor an invalidation, which affects only later loads
+    of the same wave.
+    """
     return instruction.encoding != "SCRATCH" and instruction.mnemonic != "global_inv"
 
 
@@ -115,7 +117,7 @@ def _pending_before(subject: Subject, index: int) -> dict[str, dict[int, int]]:
 
 
 def _noticed(subject: Subject, index: int, counter: str, one_wave: bool) -> bool:
-    """Whether a path from `index` leads, before a wait settles `counter`, to where others may notice."""
+    """Return whether a path from `index` reaches an observable instruction before a wait completes `counter`."""
     seen: set[tuple[int, int]] = set()
     todo = [(pc, 0) for pc in _following(subject, index)]
     while todo:

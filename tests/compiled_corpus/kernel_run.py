@@ -29,7 +29,7 @@ FUEL = 3_000_000  # instructions of one thread, far beyond what any of the kerne
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A code object of one kernel: as a loader sees it, and as the lint does."""
+    """A code object with one kernel, in the form used by the loader and in the form used by the lint."""
 
     image: CodeImage
     kernel: CodeKernel
@@ -38,7 +38,7 @@ class Binary:
 
 @dataclass(slots=True)
 class Ran:
-    """What came of a run: `findings` and `wrong` outputs as sentences; `stopped`: it faulted or did not end."""
+    """The result of a run: `findings` and `wrong` outputs as sentences; `stopped`: it faulted or did not end."""
 
     findings: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -82,8 +82,9 @@ def run(
     lds_bytes: int | None = None,
     trace: int | None = None,
 ) -> Ran:
-    """The job on the kernel, with these bytes of the image replaced and, if given, another size of LDS.
-    `trace`: which wave's `steps` are wanted."""
+    """Run the job on the kernel, with these bytes of the image replaced and optionally another LDS size. `trace`:
+    the wave to trace.
+    """
     kernel = binary.kernel
     device = EngineDevice(level="full", fuel=FUEL, trace=trace)
     buffers: dict[str, int] = {}

@@ -32,7 +32,7 @@ class Mutant:
 
 
 def mutants(binary: Binary) -> Iterator[Mutant]:
-    """Those of the kernel and of what it calls; a copy of a function that nobody calls has none."""
+    """Return the instructions of the kernel and of the functions that it calls, without unused copies."""
     kernel = next(function for function in binary.functions if function.kernel)
     program = control_flow(binary.image.image, kernel.target, binary.kernel.entry_at, running=True)
     for function in binary.functions:

@@ -25,7 +25,7 @@ MOST_WAVES = 64
 
 
 def unchanged(binary: Binary, job: Job, mutant: Mutant, waves: int) -> str:
-    """The proof in words; "" where there is none."""
+    """Return the proof as text; "" if there is none."""
     if mutant.kind not in ("initialisation", "bound") or waves > MOST_WAVES:
         return ""
     offset = mutant.function.section.address + mutant.pc
@@ -62,7 +62,7 @@ def _holds(steps: list[TracedStep], index: int, name: str, value: int, held: np.
 
 
 def _never_read(binary: Binary, steps: list[TracedStep], index: int, written: Instruction) -> bool:
-    """Lane by lane; an instruction that may read other lanes than EXEC's reads all."""
+    """Judge lane by lane; an instruction that may read lanes outside EXEC counts as reading all."""
     target = target_of("gfx1201", binary.kernel.wave)
     code = dict(control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
     register = effects(written, target).writes
@@ -112,7 +112,7 @@ def _original(binary: Binary, mutant: Mutant) -> Instruction:
 
 
 def _constant(written: Instruction) -> int | None:
-    """Of an integer operand; None: a float or a register."""
+    """Return the value of an integer operand; None for a float or a register."""
     source = written.operands[1]
     if source.kind in (Kind.INTEGER, Kind.LITERAL) and source.value is not None:
         return int(source.value) & 0xFFFFFFFF

@@ -63,7 +63,7 @@ class Variant:
 
 @cache
 def compilers() -> tuple[Compiler, ...]:
-    """Those of this machine: Debian's clang-19 with its ld.lld-19, and the clang that comes with ziglang."""
+    """Return the compilers of this machine: Debian's clang-19 with ld.lld-19, and the clang in ziglang."""
     result = []
     if shutil.which("clang-19") and shutil.which("ld.lld-19"):
         result.append(Compiler("clang-19", ("clang-19",), ("ld.lld-19",)))
@@ -78,7 +78,7 @@ def sources() -> list[Path]:
 
 
 def variants() -> list[Variant]:
-    """Every one that can be made, those of one source together."""
+    """Return every variant that can be compiled, grouped by source."""
     return [
         Variant(source, compiler, level, wave)
         for source in sources()
@@ -107,7 +107,7 @@ def _version(compiler: Compiler) -> str:
 
 
 def code_object(variant: Variant) -> Path:
-    """The linked code object's file. Raises RuntimeError with the compiler's words."""
+    """The linked code object's file. Raises RuntimeError with the compiler's output."""
     flags = [*TARGET, *LANGUAGE[variant.source.suffix], f"-O{variant.level}", f"-DWAVE={variant.wave}"]
     flags += C_OF_19 if variant.compiler.name == "clang-19" and variant.source.suffix == ".c" else ()
     flags += ["-mwavefrontsize64"] if variant.wave == 64 else []

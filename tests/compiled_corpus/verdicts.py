@@ -22,7 +22,7 @@ OUTCOMES = ("lint", "finding", "output", "stopped", "equivalent", "missed")
 
 @dataclass(frozen=True, slots=True)
 class KernelVerdict:
-    """Of a kernel as compiled: findings that should not be there, outputs that are wrong."""
+    """The verdict on an unmodified kernel: unexpected findings and wrong outputs."""
 
     variant: Variant
     lint: tuple[str, ...]
@@ -35,7 +35,7 @@ class KernelVerdict:
 
 @dataclass(frozen=True, slots=True)
 class MutantVerdict:
-    """How a mutant was found (OUTCOMES), and the words of the finding or the proof."""
+    """How a mutant was detected (OUTCOMES), and the text of the finding or the proof."""
 
     variant: Variant
     mutant: Mutant
@@ -55,8 +55,9 @@ def judge_kernel(variant: Variant) -> KernelVerdict:
 
 
 def judge_mutants(variant: Variant, each: int, *, runs: int) -> Iterator[MutantVerdict]:
-    """At most `each` mutants of every kind, spread over the code; those that neither lint nor proof decides are
-    run, at most `runs` of them."""
+    """Judge at most `each` mutants of every kind, spread over the code; run those that neither lint nor proof
+    decides, at most `runs` of them.
+    """
     one = binary(code_object(variant))
     by_kind: dict[str, list[Mutant]] = {}
     for mutant in mutants(one):
@@ -72,7 +73,7 @@ def judge_mutants(variant: Variant, each: int, *, runs: int) -> Iterator[MutantV
 
 
 def decided_without_running(binary: Binary, variant: Variant, mutant: Mutant) -> MutantVerdict | None:
-    """The verdict of lint or proof; None where only a run can tell."""
+    """Return the verdict of lint or proof; None if only a run can decide."""
     output = linted(binary, mutant.changed) if mutant.changed else []
     if output:
         return MutantVerdict(variant, mutant, "lint", output[0][1].sentence())

@@ -41,7 +41,7 @@ class Sick:
 
 
 class EditError(AssertionError):
-    """An edit that changes nothing: the machine would not be sick."""
+    """An edit that changes nothing, so the machine would not be faulty."""
 
 
 @cache
@@ -167,7 +167,7 @@ def _not_started(files: dict[str, bytes], address: str, keep: str) -> None:
 
 
 def _stamps(files: dict[str, bytes]) -> Any:
-    """The prefix of a line, as this log has them."""
+    """Return the prefix of a line in the style of this log."""
     last = files["kernel.log"].decode().splitlines()[-1]
     if " kernel: " in last:
         return lambda at: f"Sep 12 10:{at // 60:02d}:{at % 60:02d} box kernel: "

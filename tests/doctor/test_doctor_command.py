@@ -15,7 +15,7 @@ Said = pytest.CaptureFixture[str]
 
 
 def folder(tmp_path: Path, name: str) -> str:
-    """A base, or one of the sick machines, as a capture."""
+    """A base machine or one of the faulty machines, as a capture."""
     machines = {machine.name: machine.capture for machine in corpus.machines() if machine.name == name}
     machines.get(name, MachineCapture(corpus.base(name.partition("@")[2] or name).files)).write(
         tmp_path / "machine"

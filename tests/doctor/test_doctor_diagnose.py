@@ -20,7 +20,7 @@ MES = f"amdgpu {GPU}: MES failed to respond to msg=REMOVE_QUEUE"
 
 
 def sick(base: str = "r9700-ubuntu", log: str = "", **files: str) -> Diagnosis:
-    """A base with lines at the end of its log, and other files (`__` for `/`)."""
+    """A base machine with lines appended to its log and other files replaced (`__` for `/`)."""
     start = dict(corpus.base(base).files)
     start["kernel.log"] = start.get("kernel.log", b"") + log.encode()
     start |= {name.replace("__", "/"): text.encode() for name, text in files.items()}

@@ -28,7 +28,7 @@ DEBUG = "sys/kernel/debug"
 
 @dataclass
 class Machine:
-    """A healthy machine whose GPU is a simulated one, and what Linux would show of it in two samples."""
+    """A healthy machine with a simulated GPU, and the two samples that Linux would show."""
 
     folder: Path
     inject: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Machine:
         self.submit(WriteData(self.word.gpu_va, (1,)), wait=wait)
 
     def settle(self, ready: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the queues stand still, or `ready`."""
+        """Wait until the queues stop advancing or `ready` returns true."""
         deadline, before = time.monotonic() + SETTLE_SECONDS, None
         while time.monotonic() < deadline and not ready():
             now = [entry.queue.rptr for entry in self.gpu.on_hardware]

@@ -20,7 +20,7 @@ MODEL = str(FOLDER / "qwen3-q.gguf")
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
-    """The machine's only GPU; nothing was ever probed on it."""
+    """The machine's only GPU, on which no probe has run."""
     card = Card()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(files, "lock_folder", lambda: tmp_path)

@@ -32,7 +32,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def locked_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card that is there, and may not be opened."""
+    """A card that exists but cannot be opened."""
 
     def refuses(driver: object, gpu: Gpu) -> TierAnswer:
         return TierAnswer(False, "open /dev/kfd: EACCES", "add yourself to the group render")

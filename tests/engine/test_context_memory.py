@@ -54,7 +54,7 @@ def test_oversized_context_is_rejected_in_one_line(
 
 
 def bytes_of(ctx: int) -> tuple[int, int]:
-    """Of tables of angles, and of caches with their page table."""
+    """Return the bytes of angle tables, and of caches with their page table."""
     model = build_model(read_gguf(MODEL), SequenceLimits(ctx=ctx), "decode")
     plan = plan_memory(model.graph, capacity=capacity_of((1, 1, 1)))
     kept = [item for name, item in plan.allocations.items() if name.startswith(("state/", "table/"))]

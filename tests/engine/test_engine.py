@@ -157,7 +157,7 @@ Change = Callable[[dict[str, object], dict[str, np.ndarray]], None]
 def write_changed(
     path: Path, change: Change, architecture: str = "llama", *, named: str = "", **dtypes: str
 ) -> None:
-    """A tiny model after `change(metadata, tensors)`; `dtypes` are by tensor name, with _ for the dots."""
+    """A tiny model after `change(metadata, tensors)`; `dtypes` are by tensor name, with _ instead of dots."""
     content = tiny(architecture, hidden=64, layers=2)
     metadata, tensors = dict(content.metadata), dict(content.tensors)
     change(metadata, tensors)

@@ -45,7 +45,7 @@ def open_engine(gguf: GGUFFile, tier: str) -> Engine:
 
 
 def poison_free_pages(engine: Engine, block: StepBlock) -> int:
-    """NaN in every row of every page that no sequence holds. Gives how many pages that were."""
+    """Write NaN to every row of every page that no sequence owns. Gives how many pages that were."""
     variant, backend, stream = block.variant, engine.backend, engine.runner.stream
     poisoned = 0
     for node in variant.graph.nodes:

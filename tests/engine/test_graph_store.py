@@ -89,7 +89,7 @@ def test_program_round_trips(tmp_path: Path, slow_counts: Counts) -> None:
 
 
 def submitted(device: Opened, variant: Variant) -> list[object]:
-    """What a variant's indirect buffer has the device do, its addresses as the names of what lies there."""
+    """Return the commands in a variant's indirect buffer, with addresses replaced by the names of the objects."""
     built, addresses = variant.built, device.backend.memory.addresses
 
     def name(low: int, high: int, *, shift: int = 0) -> str:
@@ -116,7 +116,7 @@ def submitted(device: Opened, variant: Variant) -> list[object]:
 
 
 def run(store: GraphStore | None, model: Path, tier: str, ctx: int = 64) -> tuple[dict[str, list[object]], str]:
-    """What a start built and computed, by what it is of, and how its programs came about."""
+    """The graphs and results of a start, and the origin of its programs."""
     gguf = read_gguf(model)
     with (
         opened(tier) as device,
@@ -165,7 +165,7 @@ def small_program(ctx: int = 64, stage: Stage = "decode") -> PlannedGraph:
 
 
 class Kept:
-    """A small program's graph and plan in a folder, and what is read of them."""
+    """Store a small program's graph and plan in a folder, and return what is read back."""
 
     def __init__(self, folder: Path, program: PlannedGraph | None = None, **decides: object) -> None:
         self.program = program or small_program()
@@ -176,7 +176,7 @@ class Kept:
         assert len(self.files) == 2 and self.read() == (1, 0)
 
     def read(self) -> tuple[int, int]:
-        """How many programs were read and planned; the program is the right one either way."""
+        """Return how many programs were read and planned; check the program in both cases."""
         stored = graph_store.StoredGraphs(ObjectCache(self.folder), self.decides)
         stage = self.program.graph.stage
         graph = stored.graph(stage, lambda: self.program.graph)
@@ -198,7 +198,7 @@ def kept(tmp_path: Path) -> Kept:
 
 
 def places_in(size: int, count: int) -> list[int]:
-    """Every place of a file, or so many of them, its ends included."""
+    """Yield every position of a file, or at most that many, including both ends."""
     return sorted({*range(0, size, max(1, size // count)), size - 1, *range(min(size, 48))})
 
 
@@ -308,12 +308,12 @@ DAMAGES: dict[str, str] = {  # what was done to a file -> the reason for which i
 
 
 def sealed(payload: bytes) -> bytes:
-    """A file with that content and a checksum that fits."""
+    """Write a file with that content and a matching checksum."""
     return MAGIC + hashlib.sha256(payload).digest() + payload
 
 
 def damaged(how: str, content: bytes, others: dict[str, bytes], pick: random.Random) -> bytes:
-    """A file that is not what its name says. `others`: files by how they were put there."""
+    """A file whose content does not match its name. `others`: files by how they were created."""
     if how in others:
         return others[how]
     index = pick.randrange(len(content))

@@ -20,7 +20,7 @@ from zinc_rt.validate.isolation.server import MixServer
 
 @pytest.fixture
 def server() -> Iterator[MixServer]:
-    """Three requests that draw, in the middle of their answers."""
+    """Three sampling requests in the middle of their answers."""
     limits = SequenceLimits(128, 4, step_tokens=40)
     with Engine(read_gguf(FOLDER / "gemma4-q.gguf"), CpuBackend("canonical-1"), limits=limits) as engine:
         server = MixServer(engine, {}, name="gemma4-q")

@@ -37,7 +37,7 @@ def llm() -> Iterator[LLM]:
 
 
 def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
-    """The plain way: a sequence of its own, a token at a time, drawn on the host."""
+    """The simplest method: a separate sequence, one token at a time, sampled on the host."""
     path = model if isinstance(model, Path) else FOLDER / f"{model}.gguf"
     with Engine(read_gguf(path), CpuBackend("canonical-1", threads=1)) as engine:
         sequence, result, fed = engine.open(), list[int](), list(prompt)

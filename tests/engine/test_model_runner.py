@@ -34,7 +34,7 @@ Key = tuple[int, int, int]  # request, choice, position of the token drawn
 
 @dataclass
 class Mix:
-    """Requests that arrive at random steps, and what the device computed for each row."""
+    """Run requests that arrive at random steps; return what the device computed for each row."""
 
     llm: Answering
     random: Random
@@ -80,7 +80,7 @@ class Mix:
             assert scheduler.check() == []
 
     def step(self, stalled: Asked | None) -> None:
-        """One step. A reader may stall after it is planned and before it is submitted."""
+        """One step. A reader may stall after a step is planned and before it is submitted."""
         scheduler = self.llm.scheduler
         schedule = scheduler.schedule
 
@@ -104,7 +104,7 @@ class Mix:
 
 
 def requests_of(random: Random, count: int, vocab: int, *, sampled: bool) -> list[tuple[list[int], Sampling]]:
-    """Prompts of which some begin alike, each with a sampling of its own."""
+    """Prompts, some with a common beginning, each with its own sampling parameters."""
     beginnings = [[random.randrange(vocab) for _ in range(length)] for length in (0, 33)]
     result = []
     for seed in range(count):
@@ -128,7 +128,7 @@ def requests_of(random: Random, count: int, vocab: int, *, sampled: bool) -> lis
 
 @dataclass
 class Alone:
-    """What a request has on the oracle's engine, with nobody beside it: adjusted and drawn on the host."""
+    """Return a request's results when it runs alone on the oracle's engine, adjusted and sampled on the host."""
 
     engine: Engine
     end_ids: frozenset[int]
@@ -156,7 +156,7 @@ class Alone:
 def adjusted(
     logits: np.ndarray, sampling: Sampling, prompt: list[int], made: list[int], end_ids: frozenset[int]
 ) -> np.ndarray:
-    """A request's bias, penalties and min_tokens, as docs/library.md has them."""
+    """Apply a request's bias, penalties and min_tokens as described in docs/library.md."""
     out, one = logits.copy(), np.float32
     for token, bias in sampling.logit_bias.items():
         out[token] += one(bias)
@@ -188,7 +188,7 @@ def model(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def alone(model: str) -> Iterator[Engine]:
-    """An engine for the plain way: in machine code where this machine can, which has the oracle's bits."""
+    """An engine for the simplest method: native if this machine supports it, because it has the oracle's bits."""
     native = registry.spec("t_cpu_native").probe(Host(1)).usable
     backend = open_backend(choose_tier("t_cpu_native" if native else "t_cpu"), "canonical-1")
     with Engine(read_gguf(FOLDER / f"{model}.gguf"), backend, ctx=CTX) as engine:

@@ -47,7 +47,7 @@ class Opened:
         return [file.vm for file in self.driver.process.files.values() if isinstance(file, DrmFile)]
 
     def held(self) -> dict[str, Any]:
-        """Whatever the backend, its transport and the simulated device hold of memory."""
+        """Return all memory that the backend, its transport and the simulated device have allocated."""
         memory, vms = self.backend.memory, self.vms
         return {
             "blocks": sorted(block.device.size_bytes for block in memory._blocks),
@@ -94,7 +94,7 @@ def sum_graph(*, nodes: int = 2) -> ir.OpGraph:
 
 
 class Sums:
-    """Variants of one graph over a resident's memory."""
+    """Variants of one graph that share a resident's memory."""
 
     def __init__(self, opened: Opened, *, nodes: int = 2, max_variants: int = 0) -> None:
         self.ir = sum_graph(nodes=nodes)
@@ -230,7 +230,7 @@ def test_failed_upload_releases_its_memory(hybrid: GGUFFile, monkeypatch: pytest
 
 
 def without_its_first_node(program: LoweredGraph) -> LoweredGraph:
-    """Its activation is read, and never written."""
+    """Its activation is read but never written."""
     dropped = program.calls[0]
     return replace(program, steps=tuple(step for step in program.steps if step is not dropped))
 

@@ -26,7 +26,7 @@ MODELS = [pair.model for pair in embedded_pairs()]
 
 
 class Choosy(CpuBackend):
-    """Refuses the opcode that batched prefill alone needs, and its router."""
+    """Rejects the opcode that only batched prefill needs, and its router."""
 
     def __init__(self, ordering: str) -> None:
         super().__init__(ordering)

@@ -44,7 +44,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
 
 
 class Writes(Observer):
-    """Of step blocks: a slot opened anew also has its state zeroed."""
+    """Count writes of step blocks only, because opening a slot again also zeroes its state."""
 
     def __init__(self) -> None:
         self.bytes: list[int] = []
@@ -87,7 +87,7 @@ def test_device_argmax_tokens_are_the_most_likely(engine: Engine) -> None:
 
 
 def one_token(engine: Engine, changes: dict[int, int], *, tokens: int = 1) -> StepPlan:
-    """A step of slot 0 from position 0 on, with a row of logits."""
+    """A step of slot 0 from position 0 on, with one row of logits."""
     plan = StepPlan(engine.limits.step_tokens, 1, 1)
     plan.table_changes[0].update(changes)
     plan.add_sequence(0, [0] * tokens, 0, (0, 1))
@@ -96,7 +96,7 @@ def one_token(engine: Engine, changes: dict[int, int], *, tokens: int = 1) -> St
 
 
 def answered(engine: Engine, max_tokens: int) -> Answer:
-    """The greedy answer to PROMPT, by the scheduler."""
+    """Return the scheduler's greedy answer to PROMPT."""
     asking = Answering(engine)
     asked = asking.submit(PROMPT, Sampling(max_tokens=max_tokens, ignore_eos=True))
     while not asked.done:
@@ -106,7 +106,7 @@ def answered(engine: Engine, max_tokens: int) -> Answer:
 
 
 def three_at_once(engine: Engine, stage: str) -> bytes:
-    """Logits of one token for each of three sequences of unlike lengths, by that stage's graph."""
+    """Return the logits of one token for each of three sequences of different lengths, from that stage's graph."""
     runner, block = engine.runner, engine.runner.block
     sequences = [engine.open() for _ in range(3)]
     for length, sequence in enumerate(sequences, 3):
@@ -373,7 +373,7 @@ def test_unload_with_open_sequence_or_running_step_is_rejected(engine: Engine) -
 
 
 class Unfinished(CpuBackend):
-    """What is submitted waits until it is let go."""
+    """Submitted work waits until it is released."""
 
     def __init__(self) -> None:
         super().__init__("canonical-1", threads=1)

@@ -52,7 +52,7 @@ GREEDY = SampleForm(VOCAB, SLOTS, greedy=True)
 
 @contextmanager
 def opened(tier: str) -> Iterator[Backend]:
-    """A simulated one at sanitizer level full, and without a finding in the end."""
+    """A simulated device with sanitizer mode full; fails if there are findings at the end."""
     if tier == "vulkan":
         required()
     how: dict[str, Any] = {"sanitizer": "full"} if tier in ("t1", "t2") else {}
@@ -66,7 +66,7 @@ def opened(tier: str) -> Iterator[Backend]:
 
 @dataclass
 class Bench:
-    """A graph that gives the logits it is given and samples from them, and the graph of its late draws."""
+    """A graph that samples from logits passed as input, and the graph for its late draws."""
 
     sample: Variant
     late: Variant | None
@@ -154,7 +154,7 @@ def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleF
 def oracle(
     form: SampleForm, given: dict[str, np.ndarray], ring: np.ndarray, cursor: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """What the reference functions draw, by output. Counts, ring and cursor are updated in place."""
+    """Return the results of the reference functions, by output. Counts, ring and cursor are updated in place."""
     math = arithmetic("canonical-1")
     slot, position, record, counts = (given[name] for name in ("row_slot", "position", "record", "counts"))
     with np.errstate(all="ignore"):
@@ -243,7 +243,7 @@ def test_greedy_rows_deliver_their_most_likely_tokens(tier: str) -> None:
 
 
 def unread() -> tuple[np.ndarray, np.ndarray]:
-    """A ring and its cursor, for a test that looks at neither."""
+    """A ring and its cursor, for a test that checks neither."""
     return np.zeros((RING_ENTRIES, 4), np.int32), np.zeros(1, np.int32)
 
 
@@ -277,7 +277,7 @@ def test_sampling_record_persists_until_rebound(tier: str) -> None:
 
 
 def paged_model() -> OpGraph:
-    """Two layers with caches, one with a recurrent state: as much of a model as copying looks at."""
+    """Two layers with caches and one with recurrent state: the part of a model that copying uses."""
     builder = Builder("paged")
     builder.buffer("step.counts", (8,), "i32", "step")
     x = builder.buffer("step.x", ("tokens", 24), ACTIVATION, "step")

@@ -36,7 +36,7 @@ def opened(tier: str, *, slots: int = 4) -> Iterator[LLM]:
 
 
 def cost(llm: LLM) -> np.ndarray:
-    """Submissions, waits and writes so far; submissions as the backend counts them, where it does."""
+    """Return the counts of submissions, waits and writes; submissions are counted by the backend if it does so."""
     submission = llm.runner.runner.submission
     return np.array(
         [
@@ -95,7 +95,7 @@ def test_prebuilt_variants_are_the_ones_that_run(sampling: Sampling, monkeypatch
 
 
 class Turns(FakeMask):
-    """Permits ids that are the number of tokens so far, modulo 5."""
+    """Permits ids that are congruent to the number of tokens modulo 5."""
 
     def fill(self, words: np.ndarray) -> None:
         super().fill(words)
@@ -107,7 +107,7 @@ class Turns(FakeMask):
 
 
 def masked_run(llm: LLM, pool: ManualPool, *, every: int) -> tuple[list[Asked], list[int]]:
-    """Two masked requests beside one without; masks are filled after every so many steps, 0: at once. Return the
+    """Two requests with masks and one without; masks are filled every that many steps, 0: immediately. Return the
     submissions of each step as well."""
     pool.held = every > 0
     asked = [
@@ -212,7 +212,7 @@ def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int)
 
 
 def half_a_character(answer: Answer) -> bool:
-    """Whether the decoder has the first bytes of a character."""
+    """Return whether the decoder holds an incomplete character."""
     assert answer.text_out is not None
     decoder: Any = answer.text_out._decoder._decoder
     return bool(decoder.getstate()[0])

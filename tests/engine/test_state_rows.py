@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]
 
 @dataclass(frozen=True)
 class Part:
-    """A sequence's part of a step: tokens from `start` on in a slot, whose pages are `pages`."""
+    """A sequence's part of a step: tokens from position `start` in a slot, with its `pages`."""
 
     slot: int
     tokens: list[int]
@@ -48,7 +48,7 @@ class Part:
 
 
 class Steps:
-    """Steps as a scheduler would order them, each row of logits read back."""
+    """Run steps in the order of a scheduler and read back every row of logits."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -76,7 +76,7 @@ class Steps:
 @contextmanager
 def steps_on(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[Steps]:
     def together(graph: OpGraph) -> OpGraph:
-        """The same graph, where the rows of sequences may meet."""
+        """The same graph, but rows of sequences may overlap."""
         nodes = (
             replace(node, attrs={k: v for k, v in node.attrs.items() if k != "disjoint"}) for node in graph.nodes
         )

@@ -14,7 +14,7 @@ STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=4), max_size=4)
 
 
 def cut(text: bytes, places: list[int]) -> list[bytes]:
-    """The bytes in pieces, cut anywhere, also inside a character."""
+    """Split the bytes at random positions, also inside characters."""
     ends = [*sorted({location % (len(text) + 1) for location in places}), len(text)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
@@ -26,7 +26,7 @@ def fed(pieces: list[bytes], stops: list[str]) -> tuple[list[str], str | None]:
 
 
 def plain(text: str, stops: list[str]) -> tuple[str, str | None]:
-    """Character by character: the first moment at which the text ends with a stop."""
+    """Find the first position, character by character, at which the text ends with a stop string."""
     for end in range(len(text) + 1):
         ending = [stop for stop in stops if text[:end].endswith(stop)]
         if ending:

@@ -30,7 +30,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than 
 def everything(
     model: Path, tier: str, steps: int, ordering: str
 ) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
-    """Every value by step and buffer, the greedy tokens, and what the device found wrong."""
+    """Return every value by step and buffer, the greedy tokens, and the device's findings."""
     values: dict[str, np.ndarray] = {}
     choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
     with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
@@ -50,8 +50,9 @@ def everything(
 
 
 def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
-    """The logits of each step as the graph runs in production: fused where the tier's kernels fuse. `device`: what
-    is asked of the simulated one."""
+    """Return the logits of each step with the production graph, fused if the tier's kernels fuse. `device`:
+    options of the simulated device.
+    """
     choice = choose_tier(tier, "sim", **device)
     with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
         before = found(engine)
@@ -64,7 +65,7 @@ def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **dev
 
 
 def found(engine: Engine) -> list[str]:
-    """What a simulated device found wrong so far."""
+    """Return the findings of a simulated device."""
     instrument = engine.backend.instrument
     return [finding.text for finding in instrument.findings()] if instrument is not None else []
 

@@ -55,7 +55,7 @@ class DeadFence:
 
 
 class DeadBackend(FakeBackend):
-    """Accepts everything and finishes nothing, as a hung queue does."""
+    """Accepts all work and finishes none, like a hung queue."""
 
     def submit(self, variant: Callable[[], None], stream: Stream) -> Fence:
         return DeadFence()

@@ -347,7 +347,9 @@ PARAMETERS = {
 
 
 def public_names(path: Path) -> Iterator[str]:
-    """Classes, functions, parameters, fields and constants of a file, those that start with _ left out."""
+    """Return the classes, functions, parameters, fields and constants of a file, without those that start with
+    _.
+    """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.ClassDef() | ast.FunctionDef():

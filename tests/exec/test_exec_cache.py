@@ -21,7 +21,7 @@ def nothing() -> None:
 
 
 class Shelf:
-    """A cache with notes on what was built and dropped."""
+    """A cache that records which graphs were built and dropped."""
 
     def __init__(self, backend: FakeBackend, max_graphs: int) -> None:
         self.backend = backend

@@ -10,7 +10,7 @@ from zinc_rt.exec import Graph, MissingVariant, Plan, Stream
 
 
 class Recorder:
-    """Graphs whose variants note when they ran."""
+    """Graphs whose variants record when they ran."""
 
     def __init__(self, backend: FakeBackend) -> None:
         self.backend = backend

@@ -21,17 +21,19 @@ _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
 
 
 class CannotPlant(RuntimeError):
-    """The fault does not apply to this tree: the corpus is behind the code."""
+    """The fault does not apply to this tree, because the corpus is out of date."""
 
 
 def copy_tree(target: Path) -> Path:
-    """What the package needs, with its bytecode, so that only what a fault changes is compiled anew."""
+    """Copy the files that the package needs, with bytecode, so that only files changed by a fault are
+    recompiled.
+    """
     shutil.copytree(ROOT, target, symlinks=True, ignore=LEFT_OUT)
     return target
 
 
 def plant(fault: Fault, tree: Path) -> None:
-    """Every edit, and the kernels that come of them. Raises CannotPlant where one does not apply."""
+    """Apply every edit and rebuild the affected kernels. Raises CannotPlant if an edit does not apply."""
     stale: dict[Path, None] = {}
     for edit in fault.edits:
         PLANTERS[edit.kind](edit, tree)
@@ -42,7 +44,7 @@ def plant(fault: Fault, tree: Path) -> None:
 
 
 def applies(fault: Fault, tree: Path = ROOT) -> str:
-    """Why the fault cannot be planted in this tree; "" where it can. Writes nothing."""
+    """Return the reason if the fault cannot be planted in this tree, else "". Writes nothing."""
     for edit in fault.edits:
         path = tree / str(edit.options.get("copy", edit.file))
         if not path.is_file():
@@ -74,7 +76,7 @@ def _text(edit: Edit, tree: Path) -> None:
 
 
 def _bytes(edit: Edit, tree: Path) -> None:
-    """Overwrites bytes: `write` (hex), `skip` bytes behind the text `after`."""
+    """Overwrite bytes with `write` (hex), `skip` bytes after the text `after`."""
     path = _own(edit, tree)
     content = bytearray(path.read_bytes())
     after = str(edit.options["after"]).encode()
@@ -85,8 +87,9 @@ def _bytes(edit: Edit, tree: Path) -> None:
 
 
 def _tensor(edit: Edit, tree: Path) -> None:
-    """Overwrites bytes of a tensor: `write` (hex) at byte `at` of a tensor; or its bytes for those of the tensor
-    `swap`, of the same size."""
+    """Overwrite bytes of a tensor with `write` (hex) at byte `at`, or exchange its bytes with those of the tensor
+    `swap`, which has the same size.
+    """
     path = _own(edit, tree)
     places = _tensors(path)
     content = bytearray(path.read_bytes())
@@ -103,14 +106,14 @@ def _tensor(edit: Edit, tree: Path) -> None:
 
 
 def _cut(edit: Edit, tree: Path) -> None:
-    """The file ends after `keep` parts of a hundred."""
+    """Truncate the file to `keep` percent of its size."""
     path = _own(edit, tree)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) * int(edit.options["keep"]) // 100])
 
 
 def _array(edit: Edit, tree: Path) -> None:
-    """Changes a number: `write` (a number) at the place `at` of an array of an .npz, or `add` to what is there."""
+    """Change a number at index `at` of an array in an .npz: set it to `write`, or `add` add to it."""
     path = _own(edit, tree)
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
@@ -130,7 +133,7 @@ def _put(content: bytearray, offset: int, edit: Edit) -> None:
 
 
 def _own(edit: Edit, tree: Path) -> Path:
-    """The file to change: a copy of another one where the edit says so."""
+    """Return the file to change, which is a copy of another file if the edit says so."""
     path = tree / edit.file
     if "copy" in edit.options and not path.exists():
         shutil.copyfile(tree / str(edit.options["copy"]), path)
@@ -138,7 +141,7 @@ def _own(edit: Edit, tree: Path) -> Path:
 
 
 def _tensors(path: Path) -> dict[str, tuple[int, int]]:
-    """The place of each tensor's bytes in a GGUF file: first byte, and how many."""
+    """Return the offset and size of each tensor's bytes in a GGUF file."""
     from gguf import GGUFReader
 
     return {tensor.name: (int(tensor.data_offset), int(tensor.n_bytes)) for tensor in GGUFReader(path).tensors}
@@ -148,7 +151,7 @@ def _tensors(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def _depend(tree: Path, source: Path) -> Iterator[Path]:
-    """The kernels that a source or an include ends in."""
+    """Return the kernels that depend on a source or an include."""
     if source.suffix == ".s":
         yield source
         return

@@ -27,8 +27,9 @@ class BadRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of the tree. `kind` of EDITS, `file` below the tree; of a `copy` the file that it is made from
-    first."""
+    """One change of the tree. `kind` is a key of EDITS, `file` is relative to the tree; for a `copy`, the source
+    file comes first.
+    """
 
     kind: str
     file: str
@@ -60,7 +61,7 @@ class Fault:
 
 
 def faults() -> tuple[Fault, ...]:
-    """The whole corpus, by room. Raises BadRow for a row that is malformed or there twice."""
+    """The whole corpus, by room. Raises BadRow for a malformed or duplicate row."""
     result: dict[str, Fault] = {}
     for path in sorted(CORPUS.glob("*.yaml")):
         for data in load_yaml(path.read_text(encoding="utf-8")):

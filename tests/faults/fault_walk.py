@@ -24,7 +24,7 @@ BARE = {f"{name}.gguf": f"{{tree}}/golden/{name}-q.gguf" for name in MODELS}
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A command as the user typed it, its exit code, and all that it printed."""
+    """A command as typed by the user, its exit code and its output."""
 
     command: str
     exit: int
@@ -32,7 +32,9 @@ class Said:
 
 
 def walk(fault: Fault, tree: Path, *, cache: Path) -> list[Said]:
-    """The fault's commands up to the first that fails, then as many of the advised ones as its row asks for."""
+    """Run the fault's commands up to the first that fails, then as many of the recommended commands as its row
+    requests.
+    """
     folder = tree / "work"
     folder.mkdir(exist_ok=True)
     result: list[Said] = []
@@ -60,7 +62,7 @@ def filled(command: str, tree: Path) -> str:
 
 
 def _advised(said: list[Said]) -> Iterator[str]:
-    """Commands that the latest words name and that were not run yet; `next` before `repro`."""
+    """Return commands that the last output recommends and that have not run yet; `next` before `repro`."""
     texts = {f"zinc-rt {item.command}" for item in said}
     matches = [match for item in reversed(said) for match in ADVICE.finditer(item.text)]
     for kind in ("next", "repro"):

@@ -75,16 +75,18 @@ def _parser() -> argparse.ArgumentParser:
         prog="ci/run.py faults", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("names", nargs="*", metavar="NAME", help="faults by name, glob or room (default: all)")
-    parser.add_argument("--list", action="store_true", help="show the faults, plant nothing")
-    parser.add_argument("--healthy", action="store_true", help="run the commands with nothing planted")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="select faults by name, glob or package (default: all)"
+    )
+    parser.add_argument("--list", action="store_true", help="list the faults without planting any")
+    parser.add_argument("--healthy", action="store_true", help="run the commands without planting a fault")
     parser.add_argument("--json", metavar="FILE", help="write all results with the full output; - for stdout")
     cores = os.cpu_count() or 1
     parser.add_argument("--jobs", type=int, default=cores, metavar="N", help="at once (default: cores)")
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="kept between runs (default: in the user's cache)"
+        "--cache", type=Path, metavar="DIR", help="folder kept between runs (default: in the user's cache)"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="what every command printed")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the output of every command")
     return parser
 
 
@@ -109,7 +111,7 @@ def _list(chosen: Sequence[Fault]) -> int:
 
 
 def tried(fault: Fault, *, cache: Path) -> Tried:
-    """One fault, planted in a copy that is gone afterwards."""
+    """Plant one fault in a temporary copy."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder) / "zinc")
@@ -123,7 +125,7 @@ def tried(fault: Fault, *, cache: Path) -> Tried:
 
 
 def _cache(arguments: argparse.Namespace) -> Path:
-    """Compiled kernels and the oracle's results by digest: what one fault leaves there no other finds."""
+    """Cache compiled kernels and the oracle's results by digest, so that no fault can affect another."""
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     cache: Path = arguments.cache or Path(home) / "zinc_rt" / "faults"
     cache.mkdir(parents=True, exist_ok=True)
@@ -166,7 +168,7 @@ def _each(chosen: Sequence[Fault], arguments: argparse.Namespace) -> Iterator[Tr
 
 
 def _healthy(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
-    """The corpus's commands on the tree as it is: one that fails there detects nothing."""
+    """Run the corpus's commands on the unmodified tree; a command that fails there detects nothing."""
     plain = {fault.run: fault for fault in chosen if not any("copy" in edit.options for edit in fault.edits)}
     cache, failed = _cache(arguments), 0
     with tempfile.TemporaryDirectory() as folder:

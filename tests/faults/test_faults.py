@@ -157,7 +157,7 @@ def test_list_prints_faults_and_wrong_name_is_rejected(capsys: pytest.CaptureFix
 
 
 def marks(fault: Fault) -> list[pytest.MarkDecorator]:
-    """A fault takes seconds: one runs by default, one of each package with the rest, all with --slow."""
+    """A fault takes seconds, so one runs by default, one per package with the rest, and all with --slow."""
     if not fault.default:
         return [pytest.mark.slow]
     return [] if fault.guilty == "kernel" else [pytest.mark.rest]

@@ -27,7 +27,7 @@ WIDTH, VOCAB = 256, 512
 
 
 class Tensor:
-    """The little of torch.Tensor that a hook uses."""
+    """The part of torch.Tensor that a hook uses."""
 
     def __init__(self, array: Any) -> None:
         self.array = np.asarray(array)
@@ -187,7 +187,7 @@ def test_hook_runs_standalone_and_reports_missing_dependencies(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def dumper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C program, as `golden dumper` writes it, over a llama.cpp that computes next to nothing."""
+    """The C program written by `golden dumper`, linked with a minimal fake of llama.cpp."""
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("no C compiler: pip install ziglang")
     folder = tmp_path_factory.mktemp("dumper")

@@ -38,7 +38,7 @@ def golden(model: Path) -> Path:
 
 
 def tampered(golden: Path, **change: Any) -> Path:
-    """A copy beside it with arrays changed by functions of them, or meta entries by values."""
+    """Write a copy in the same folder with arrays changed by functions, or meta entries replaced by values."""
     with np.load(golden) as archive:
         arrays = {name: archive[name] for name in archive.files}
     meta = json.loads(str(arrays["meta"])) | change.pop("meta", {})
@@ -50,7 +50,7 @@ def tampered(golden: Path, **change: Any) -> Path:
 
 
 def bumped(*index: int) -> Any:
-    """The next float32 up, or the next id, at one place."""
+    """Replace one element with the next larger float32 or the next id."""
 
     def change(array: np.ndarray) -> np.ndarray:
         one_up = np.nextafter(array[index], np.float32(np.inf)) if array.dtype.kind == "f" else array[index] ^ 1

@@ -16,7 +16,7 @@ from zinc_rt.validate.goldens.command import main
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, its golden by value, the same in another ordering, and one of digests."""
+    """A folder with a model, its golden with values, a golden in another ordering, and a golden with digests."""
     folder = tmp_path_factory.mktemp("diff")
     model = folder / "m.gguf"
     assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(model)]) == 0
@@ -48,7 +48,7 @@ def one_up(*index: int) -> Any:
 
 
 def diff(capsys: Any, got: Path, want: Path, *more: str) -> tuple[int, dict[str, dict[str, Any]], str]:
-    """The exit code, the results by name and what was printed."""
+    """Return the exit code, the results by name and the output."""
     capsys.readouterr()
     report = got.with_name("diff.json")
     code = main(["diff", str(got), str(want), "--json", str(report), *more])

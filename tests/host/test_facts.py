@@ -85,7 +85,7 @@ TRANSPORT = {  # no rule of any kernel
 
 @cache
 def calls() -> tuple[tuple[str, ast.Call], ...]:
-    """Every call in the simulated device's code, with its file."""
+    """Yield every call in the simulated device's code, with its file."""
     return tuple(
         (path.relative_to(SIM).with_suffix("").as_posix(), node)
         for path in sorted(SIM.rglob("*.py"))
@@ -96,7 +96,7 @@ def calls() -> tuple[tuple[str, ast.Call], ...]:
 
 @cache
 def finding_rules() -> set[str]:
-    """Every rule that a finding of the simulated device can have."""
+    """Return every rule that a finding of the simulated device can have."""
     result = set(CHOSEN) | set(LINT)
     for _, node in calls():
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -110,7 +110,7 @@ def finding_rules() -> set[str]:
 
 @cache
 def noted_marks() -> set[str]:
-    """Marks that are words in the code, not made of a name."""
+    """Return the marks that are literals in the code, not derived from a name."""
     return {
         node.args[0].value
         for _, node in calls()

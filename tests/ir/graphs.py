@@ -21,7 +21,7 @@ WORDS = st.sampled_from(["eps", "size", "layer", "label", "buffer", "e1", "inf_"
 
 @st.composite
 def any_graphs(draw: st.DrawFn) -> OpGraph:
-    """Any well-formed graph, meaningful or not: the forms must not care."""
+    """Generate any well-formed graph, meaningful or not, because the forms must not depend on that."""
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
     g = Builder(draw(text), draw(st.sampled_from(["prefill", "decode", "both"])))
     names = draw(st.lists(NAMES, max_size=6, unique=True))
@@ -44,7 +44,9 @@ def any_graphs(draw: st.DrawFn) -> OpGraph:
 
 
 def same(a: OpGraph, b: OpGraph) -> bool:
-    """Equal, in order, and of the same types: 1, 1.0 and True are three values, as are 0.0 and -0.0."""
+    """Check that values are equal, in the same order and of the same types: 1, 1.0 and True differ, as do 0.0 and
+    -0.0.
+    """
     return (
         a == b
         and list(a.buffers) == list(b.buffers)

@@ -19,7 +19,7 @@ from zinc_rt.ir.serial import HASHED_FROM, HEADER, RECORDS, ROLES, SECTIONS, fro
 
 
 def resealed(data: bytes | bytearray) -> bytes:
-    """With the checksum made right again, so that what lies behind it is read."""
+    """Correct the checksum, so that the data after it is read."""
     return data[: HASHED_FROM - 32] + hashlib.sha256(data[HASHED_FROM:]).digest() + data[HASHED_FROM:]
 
 
@@ -97,7 +97,7 @@ def patched(section: str, offset: int, value: int, size: str = "<I") -> bytes:
 
 
 def repeated(section: str, field_of_record: str) -> bytes:
-    """The second record of a section given the first one's field."""
+    """Copy a field from the first record of a section to the second."""
     record = RECORDS[section]
     offset = record.fields[field_of_record][1]
     first = struct.unpack_from("<I", GOOD, offset_of(GOOD, section) + offset)[0]

@@ -23,7 +23,7 @@ def with_buffer(graph: OpGraph, which: str, **changes) -> OpGraph:
 
 
 def operands(graph: OpGraph) -> list[tuple[Port, str]]:
-    """The first node's ports, each with the buffer it is given."""
+    """Return the first node's ports, each with its buffer."""
     node, spec = graph.nodes[0], OPS[graph.nodes[0].op]
     return list(zip((*spec.inputs, *spec.outputs), (*node.inputs, *node.outputs), strict=not spec.variadic))
 

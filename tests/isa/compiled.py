@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent / "compiled_kernels.c"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """All of `code` is the whole file's; the kernel begins at byte `entry` and ends before byte `end`."""
+    """`code` is the code of the whole file; the kernel begins at byte `entry` and ends before byte `end`."""
 
     name: str
     wave: int
@@ -32,7 +32,7 @@ def available() -> bool:
 
 @cache
 def code_object(wave: int = 32, level: int = 2, source: Path = SOURCE) -> bytes:
-    """A C file as a relocatable object for gfx1201."""
+    """Compile a C file to a relocatable object for gfx1201."""
     with TemporaryDirectory() as folder:
         built = Path(folder) / "k.o"
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-w"]
@@ -42,7 +42,9 @@ def code_object(wave: int = 32, level: int = 2, source: Path = SOURCE) -> bytes:
 
 
 def kernels(wave: int = 32, level: int = 2, source: Path = SOURCE) -> tuple[Compiled, ...]:
-    """The functions of a C file for gfx1201, in the order of their code. Nothing where there is no compiler."""
+    """Return the functions of a C file for gfx1201, in the order of their code. Nothing where there is no
+    compiler.
+    """
     if not available():
         return ()
     return tuple(

@@ -30,7 +30,7 @@ class Snippet:
 
 
 def wait(label: str, bad: str, needed: str, limits: Limits = SMALL) -> Snippet:
-    """A snippet that is right with the instruction `needed` in place of WAIT."""
+    """A snippet that is correct if WAIT is replaced by the required instruction."""
     return Snippet("wait", label, bad.replace("WAIT", ""), bad.replace("WAIT", needed), limits)
 
 
@@ -453,7 +453,7 @@ class Assembled:
 
 
 def source() -> str:
-    """All snippets, bad and good, each a function of its own."""
+    """Return all snippets, bad and good, each as a separate function."""
     parts = []
     for number, snippet in enumerate(SNIPPETS.values()):
         for kind, text in (("bad", snippet.bad), ("good", snippet.good)):

@@ -64,7 +64,7 @@ def versions(tree: ast.Module) -> set[str]:
 
 
 def chip_names(source: str) -> set[str]:
-    """The chips that code names or tells apart, docstrings and prose aside."""
+    """Return the chips that code names or distinguishes, except in docstrings and comments."""
     tree = ast.parse(source)
     apart = docstrings(tree)
     named = {

@@ -39,7 +39,7 @@ NOT_FOUND = {
 
 
 def variants(instruction: Instruction) -> list[int]:
-    """The words that wait for one thing less than this instruction."""
+    """Return the words of an instruction that waits for one operation less than this one."""
     word = instruction.words[0]
     if instruction.mnemonic in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
         return [word | 63 << 8, word | 63]

@@ -26,7 +26,7 @@ SMALLEST = 2.0**-149  # of the denormals: results near it have few bits to be ri
 
 
 def run(op: Op, ordering: str, *inputs: Any, **attrs: Any) -> Any:
-    """What T-CPU does for a node: overflow and NaN are results, not warnings."""
+    """Run a node like T-CPU: overflow and NaN are results, not warnings."""
     with np.errstate(all="ignore"):
         return FUNCTIONS[op](arithmetic(ordering), *inputs, **attrs)
 
@@ -49,7 +49,7 @@ def weight(values: np.ndarray, dtype: str = "f32") -> Weight:
 
 
 def exact64(w: Weight) -> np.ndarray:
-    """The weight's values in float64, by the gguf package."""
+    """Return the weight's values in float64, computed by the gguf package."""
     match w.dtype:
         case "f32" | "f16":
             return w.raw.astype(np.float64)
@@ -59,7 +59,9 @@ def exact64(w: Weight) -> np.ndarray:
 
 
 def product_limit(x: np.ndarray, w: Weight, ordering: str) -> np.ndarray:
-    """How far W x may lie from the exact product: rounding, in canonical-1-q8 also half an activation step."""
+    """Return the allowed error of W x: rounding and, in canonical-1-q8, half a quantisation step of the
+    activations.
+    """
     magnitude = np.abs(exact64(w))
     x = np.abs(x.astype(np.float64))
     limit = 16 * EPS * (x @ magnitude.T) + 1e-40

@@ -58,7 +58,7 @@ EDITS = (
 
 
 def assembled(edit: Edit, folder: Path) -> Path:
-    """The kernel with the mistake in it, as a container."""
+    """Return the kernel with the planted mistake, as a container."""
     made_of = next(source for source in sources() if source.name == edit.kernel)
     path = INCLUDE / edit.file if edit.file else made_of.path
     text = path.read_text()

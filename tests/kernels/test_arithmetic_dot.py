@@ -19,7 +19,7 @@ UNKIND = [0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, 1.0, -1.0, 16777216.0, 0.9999
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal to the bit; NaN equals NaN, whatever its payload."""
+    """Assert equality bit for bit; NaNs are equal, whatever their payload."""
     a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
     nan = np.isnan(a)
     return bool((nan == np.isnan(b)).all() and np.array_equal(a[~nan].view(np.uint32), b[~nan].view(np.uint32)))

@@ -22,7 +22,7 @@ LOG_ULP = 0.822
 
 
 def ulp_error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Error in units of float32's spacing at the true value `want` (float64)."""
+    """Return the error in units of float32's spacing at the true value `want` (float64)."""
     return np.abs(got.astype(np.float64) - want) / np.spacing(np.abs(want).astype(np.float32)).astype(np.float64)
 
 

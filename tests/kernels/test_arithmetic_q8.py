@@ -18,7 +18,7 @@ LLAMA_NAMES = {"q8_0": "q8_0", "q4_0": "q4_0", "q4_k": "q4_K", "q5_k": "q5_K", "
 
 
 def random_rows(rng: np.random.Generator, dtype: str, blocks: int) -> tuple[np.ndarray, int]:
-    """Three rows with float16 scales of both signs and very different sizes; elements a row."""
+    """Three rows of elements values, with float16 scales of both signs and very different magnitudes."""
     per_block, size, scales = {
         "q8_0": (32, 34, [0]),
         "q4_0": (32, 18, [0]),

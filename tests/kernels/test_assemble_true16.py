@@ -48,7 +48,7 @@ class Assembled:
 
 
 def assembled(arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tuple[str, ...]) -> Assembled:
-    """Assemble all rows at once, those that are refused left out, and compare with the encodings."""
+    """Assemble all rows at once, except rejected ones, and compare with the encodings."""
     source, output, result = folder / "rows.s", folder / "rows.o", Assembled()
     source.write_text("\n".join(text for _, text in rows) + "\n")
     messages, built = run_assembler(arch, source, [], output, flags)

@@ -15,7 +15,7 @@ ROWS, K = 300, 512
 
 
 def any_bytes(dtype: str, *shape: int) -> Weight:
-    """Blocks of random bytes: every scale, infinities and NaN among them."""
+    """Blocks of random bytes, with all kinds of scales, including infinities and NaN."""
     raw = np.random.default_rng(7).integers(0, 256, (*shape[:-1], row_bytes(dtype, shape[-1])), dtype=np.uint8)
     return Weight(dtype, shape, raw)
 

@@ -16,7 +16,7 @@ Batch = Sequence[tuple[int, int]]  # (slot, position) of each token
 
 
 class Cache:
-    """What each slot's keys and values are, and the paged cache holding them among NaN."""
+    """Return each slot's keys and values, and the paged cache that contains them among NaN."""
 
     def __init__(self, lengths: list[int], widths: tuple[int, int], *, pages: int, scale: float = 1.0) -> None:
         self.keys = [floats(10 + s, n, widths[0], scale=scale) for s, n in enumerate(lengths)]

@@ -136,7 +136,7 @@ CASES: dict[Op, Callable[[], Case]] = {
 
 
 def rows_of(op: Op, pick: list[int], ordering: str, stores: list[np.ndarray] | None = None) -> list[np.ndarray]:
-    """Run the case with the tokens `pick`: the results, and in `stores` what it updates in place."""
+    """Run the case with the tokens `pick`; return the results, with in-place updates in `stores`."""
     inputs, attrs = CASES[op]()
     spec = OPS[op]
     inputs += [None] * (len(spec.inputs) - len(inputs))  # optional operands at the end

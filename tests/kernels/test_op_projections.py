@@ -19,7 +19,7 @@ def gelu64(x: np.ndarray) -> np.ndarray:
 
 
 def awkward(tokens: int, columns: int) -> np.ndarray:
-    """Zero, both signs of zero and of large, denormals, the edges of exp; the rest plain."""
+    """Zeros and large values of both signs, denormals, edge values of exp; the rest ordinary."""
     x = floats(9, tokens, columns, scale=3)
     edges = np.array([0, -0.0, 1e-42, -1e-42, 30, -30, 86, -86, 1e4], np.float32)[:columns]
     x[0, : len(edges)] = edges

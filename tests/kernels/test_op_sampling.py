@@ -33,7 +33,9 @@ def test_philox_matches_the_published_vectors(counter: str, key: str, result: st
 
 
 def philox_scalar(counter: list[int], key: list[int]) -> int:
-    """The first word of Philox4x32-10, written again from the paper's round: multiply, split, exchange, key."""
+    """Compute the first word of Philox4x32-10, implemented again from the paper: multiply, split, exchange,
+    key.
+    """
     r0, l0, r1, l1 = counter
     for i in range(10):
         k0 = (key[0] + i * 0x9E3779B9) % 2**32
@@ -72,7 +74,7 @@ def draw(
 def sample64(
     row: np.ndarray, *, temperature: float, top_k: int, top_p: float, min_p: float, u: float
 ) -> tuple[int, float]:
-    """The token the definition picks, and how far u is from a boundary that would pick another."""
+    """Return the token selected by the definition, and the distance of u from the nearest boundary."""
     order = sorted(range(len(row)), key=lambda i: (-float(row[i]), i))
     order = order[:top_k] if top_k else order
     w = [math.exp((float(row[i]) - float(row[order[0]])) / temperature) for i in order]
@@ -273,7 +275,7 @@ def stream_out(
 
 
 def entry(slot: int, position: int, token: int, row: int, *, epoch: int, flags: int, logprobs: int) -> bytes:
-    """An entry of the ring, byte for byte as docs/step.md has it."""
+    """Encode an entry of the ring as specified in docs/step.md."""
     return struct.pack("<IiiBBH", epoch * 1024 + slot, position, token, flags, logprobs, row)
 
 

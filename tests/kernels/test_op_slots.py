@@ -19,7 +19,7 @@ NONE_COUNTED = np.zeros((1, 4), np.int32)
 
 
 def adjust(ordering: str, logits: np.ndarray, record: np.ndarray, **given: np.ndarray) -> np.ndarray:
-    """LOGITS_ADJUST of row i by slot i, position 0, with what is `given`."""
+    """Run LOGITS_ADJUST on row i with slot i, position 0 and the passed operands."""
     rows, vocab = logits.shape
     wanted = {
         "row_slot": np.arange(rows, dtype=np.int32),
@@ -40,8 +40,9 @@ def f32(value: float) -> float:
 def adjust_one(
     x: float, token: int, of: np.void, position: int, count: int, bias: float | None, bit: int
 ) -> float:
-    """One logit by the definition: float64 with a rounding to float32 after each operation, which is the float32
-    operation."""
+    """Compute one logit by definition: in float64, rounded to float32 after each operation, which equals the
+    float32 operation.
+    """
     if not bit:
         x = -INF
     if bias is not None:

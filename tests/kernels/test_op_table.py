@@ -14,7 +14,7 @@ RUNNABLE = set(Op) - {Op.BARRIER}  # which orders others and computes nothing
 
 
 def ops_with_a_test_of_their_own() -> set[str]:
-    """Opcodes named in a test_op_*.py beside this one; test_op_batches.py, which takes any, does not count."""
+    """Return the opcodes named in a test_op_*.py of this folder, except test_op_batches.py, which accepts any."""
     files = set(Path(__file__).parent.glob("test_op_*.py")) - {Path(__file__).with_name("test_op_batches.py")}
     return {
         node.attr

@@ -14,7 +14,7 @@ CASES = [(dtype, k) for dtype in repack.FORMATS for k in SIZES[block_of(dtype)[0
 
 
 def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:
-    """Any bytes at all: scales that are NaN, infinite, denormal and negative among them."""
+    """Random bytes, including NaN, infinite, denormal and negative scales."""
     return np.random.default_rng(k).integers(0, 256, (rows, row_bytes(dtype, k)), np.uint8)
 
 

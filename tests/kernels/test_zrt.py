@@ -35,7 +35,7 @@ KERNEL = Zrt(
 
 
 def with_word(data: bytes, offset: int, value: int, *, size: int = 4) -> bytes:
-    """The file with one field replaced and its checksum mended."""
+    """Return the file with one field replaced and the checksum corrected."""
     changed = bytearray(data)
     changed[offset : offset + size] = value.to_bytes(size, "little")
     return mended(changed)

@@ -172,7 +172,9 @@ class FakeDriver:
     # --- books ---
 
     def left(self) -> dict[str, object]:
-        """What the kernel would still hold for this process. The event page is its own to keep."""
+        """Return the resources that the kernel would still hold for this process. The event page is its own to
+        keep.
+        """
         kinds: dict[str, object] = {
             "fds": self.fds,
             "mappings": self.mappings,

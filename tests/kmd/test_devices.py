@@ -20,7 +20,7 @@ from zinc_rt.kmd.driver import Driver
 
 @pytest.fixture(autouse=True)
 def no_vulkan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machines here are made up, and have no Vulkan driver."""
+    """The machines here are fake and have no Vulkan driver."""
     monkeypatch.setattr(tier, "list_devices", lambda: ())
 
 

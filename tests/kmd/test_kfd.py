@@ -33,7 +33,7 @@ def opened(driver: FakeDriver) -> tuple[KfdProcess, KfdGpu]:
 
 
 def everything(driver: FakeDriver) -> None:
-    """One of each thing the transport can hold, then a clean end."""
+    """Create one of each object of the transport, then close it."""
     with KfdProcess(driver) as process:
         gpu = process.open_gpu(process.topology.gpus[0])
         transport: Transport = gpu

@@ -35,7 +35,7 @@ def structs(module: ModuleType) -> list[Struct]:
 
 
 def declared() -> dict[str, int]:
-    """A C expression for each fact, and the value declared for it."""
+    """Yield a C expression for each fact, with its declared value."""
     facts: dict[str, int] = {}
     for module in MODULES:
         for struct in structs(module):

@@ -84,7 +84,7 @@ RACY = {"off": set(), "fast": {"uninitialised-lds"}, "full": {"uninitialised-lds
 
 
 def patched(*instructions: bytes) -> bytes:
-    """Return code whose `reverse` has these instructions instead of its barrier."""
+    """Return code whose loop that reverses has these instructions instead of its barrier."""
     data = code_object()
     assert data.count(BARRIER) >= 1 and sum(map(len, instructions)) == len(BARRIER)
     return data.replace(BARRIER, b"".join(instructions))
@@ -119,7 +119,7 @@ OF_ONE_LAUNCH = {
 
 
 def in_pairs(count: int) -> list[int]:
-    """Return numbers below `count`, each ordered pair of them next to each other once."""
+    """Return numbers below `count` in which each ordered pair occurs adjacently once."""
     order = []
     for first in range(count):
         order.append(first)
@@ -131,7 +131,7 @@ def in_pairs(count: int) -> list[int]:
 
 
 def launched(**options: Any) -> tuple[Any, ...]:
-    """Return what a launch of the code without its barrier says, apart from times and addresses."""
+    """Return the output of a launch of the code without its barrier, except times and addresses."""
     result = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
     findings = sorted(
         (finding.rule, finding.pc, finding.count, finding.wave, finding.lanes) for finding in result.findings

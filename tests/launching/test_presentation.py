@@ -43,7 +43,7 @@ WORDS = ["--grid", "2", "--block", "32", "--device", "sim", "--arg", "x=in:f32[1
 
 @pytest.fixture
 def saxpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A command that reads and writes beyond its buffers, in the current folder."""
+    """A command that reads and writes beyond its buffers; creates files in the current folder."""
     (tmp_path / "saxpy.cl").write_text(SAXPY)
     monkeypatch.chdir(tmp_path)
     return ["saxpy.cl", *WORDS, "--arg", "y=inout:f32[128]:ones"]

@@ -51,7 +51,7 @@ def test_without():
 
 
 def run(folder: Path, *words: str, tests: str = TESTS) -> tuple[int, str]:
-    """Run pytest on these tests, in a process of its own. Return the exit code and the output."""
+    """Run pytest on these tests in a separate process. Return the exit code and the output."""
     (folder / "code.co").write_bytes(code_object("gfx1201_32"))
     (folder / "test_kernels.py").write_text(BEGIN + tests)
     root = str(Path(zinc_rt.__file__).parents[1])

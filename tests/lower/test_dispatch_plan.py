@@ -102,7 +102,7 @@ def merging(key: Callable[[Launch], Hashable | None]) -> Merging:
 
 
 def independent(count: int, key: Callable[[Launch], Hashable | None]) -> list[str]:
-    """The kernels of a plan of so many nodes that nothing orders."""
+    """Return the kernels of a plan of that many independent nodes."""
 
     def launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
         yield Launch("one", (Ref(node.inputs[0]), Temp(f"of {node.label}", 8), Ref(node.outputs[0])))
@@ -135,7 +135,9 @@ def test_launches_separated_by_a_barrier_are_not_merged() -> None:
 
 
 def shared(*nodes: tuple[str, str]) -> list[str]:
-    """The kernels of a plan whose nodes, from what to what, make a temporary of their input and read it."""
+    """Return the kernels of a plan whose nodes, given as (input, output), write their input to a temporary and
+    read it.
+    """
 
     def launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
         record = Temp(f"of {node.inputs[0]}", 64)

@@ -17,7 +17,7 @@ CAPACITY = {"tokens": 16, "sequences": 2, "rows": 1}
 
 
 def small_graph(layers: int = 3, quant: str = "q8_0") -> OpGraph:
-    """Two projections a layer over a residual stream, a state updated in place, one output."""
+    """Two projections per layer over a residual stream, a state that is updated in place, and one output."""
     g = Builder("small")
     token = g.buffer("request[slot].token_id", ("tokens",), "i32", "step")
     for field in ("position", "slot"):
@@ -43,7 +43,7 @@ def small_graph(layers: int = 3, quant: str = "q8_0") -> OpGraph:
 
 
 def spans(graph: OpGraph) -> dict[str, tuple[int, int]]:
-    """First and last node that names each activation, counted the plain way."""
+    """Return the first and last node that uses each activation, by a simple search."""
     names = [spec.name for spec in graph.by_role("activation")]
     touching = {
         name: [index for index, node in enumerate(graph.nodes) if name in (*node.inputs, *node.outputs)]
@@ -61,7 +61,7 @@ def overlap(a: BufferPlacement, b: BufferPlacement) -> bool:
 
 
 def check(graph: OpGraph, plan: MemoryPlan) -> None:
-    """What every plan must hold, counted byte by byte."""
+    """Check the requirements of every plan, byte by byte."""
     assert set(plan.placements) == set(graph.buffers)
     alive = spans(graph)
     for a, b in itertools.combinations(graph.buffers, 2):
@@ -195,7 +195,7 @@ def test_plan_of_another_format_is_rejected():
 
 @st.composite
 def random_graphs(draw: st.DrawFn) -> OpGraph:
-    """Activations of odd sizes, used at random nodes: only the names matter to the plan."""
+    """Activations of unusual sizes that are used by random nodes; the plan depends only on the names."""
     g = Builder("random")
     count = draw(st.integers(1, 12))
     names = [

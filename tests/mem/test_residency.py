@@ -63,7 +63,7 @@ def test_model_experts_are_its_stacked_weights(model: str) -> None:
 
 
 def logits_of(tier: str, experts: str, *, memory_bytes: int = 0) -> tuple[np.ndarray, Engine]:
-    """A model's logits on a simulated device of so much memory, and the engine, which is closed."""
+    """Return a model's logits on a simulated device with that much memory, and the closed engine."""
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
     with opened(tier) as device:
         if memory_bytes:
@@ -116,7 +116,7 @@ def test_experts_beyond_vram_go_to_host_memory_or_are_rejected() -> None:
 
 
 def room(memory_bytes: int) -> bool:
-    """Whether a device of so much memory holds some layers' experts, not all."""
+    """Return whether the experts of some but not all layers fit on a device with that much memory."""
     try:
         gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
         with opened("t1") as device:

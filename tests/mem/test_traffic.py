@@ -29,7 +29,7 @@ def moved(rows: list[Traffic], kind: str) -> tuple[int, int]:
 
 
 def weights_read(gguf: GGUFFile, used: int, experts: int) -> int:
-    """One row of each embedding, the used share of each expert stack, the rest whole."""
+    """Count one row of each embedding, the used part of each expert stack, and everything else completely."""
     total = 0
     for tensor in gguf.tensors.values():
         if tensor.name in ("token_embd.weight", "per_layer_token_embd.weight"):

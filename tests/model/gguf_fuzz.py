@@ -58,7 +58,7 @@ def flip_bits(rng: random.Random, data: bytearray) -> None:
 
 
 def unkind_number(rng: random.Random, data: bytearray) -> None:
-    """Over a place that looks like a count or a length: 8 bytes holding a small number."""
+    """Overwrite a field that looks like a count or a length: 8 bytes with a small number."""
     end = min(len(data) - 8, 8192)
     for _ in range(200):
         index = rng.randrange(end)
@@ -105,7 +105,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def look_at(model: GGUFFile, data: bytes) -> None:
-    """Every view lies inside the file and holds the file's bytes."""
+    """Check that every view is inside the file and has the file's bytes."""
     for tensor in model.tensors.values():
         raw = tensor.data.reshape(-1).view(np.uint8)
         assert 0 < raw.nbytes <= len(data)

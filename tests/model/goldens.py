@@ -68,12 +68,14 @@ class Golden:
 
     @property
     def limit(self) -> float:
-        """Of the distance to llama.cpp, over all logits: gemma4 has an activation range the others lack."""
+        """Return the limit for the distance to llama.cpp over all logits; gemma4 has a larger range of
+        activations.
+        """
         return 1e-3 if self.stem.startswith("gemma4") else 3e-4
 
     @property
     def is_plain(self) -> bool:
-        """Whether llama.cpp's own arithmetic was ours, so that every array of the file may be compared."""
+        """Return whether llama.cpp used the same arithmetic, so that every array of the file can be compared."""
         return not any(name.endswith(("_deq", "_exactgelu")) for name in self.arrays)
 
     def exact(self, what: str) -> np.ndarray:
@@ -94,8 +96,9 @@ def read_golden(data_dir: Path, stem: str) -> Golden:
 
 
 def collector(into: Values) -> Callable[[Node, str, np.ndarray], None]:
-    """A tap that keeps every value under its label: a node's first result under the node's own, a further one
-    under what its buffer is called."""
+    """A tap that stores every value by label: a node's first result by the node's label, further results by buffer
+    name.
+    """
 
     def tap(node: Node, buffer: str, array: np.ndarray) -> None:
         into[node.label if buffer == node.outputs[0] else label_of(buffer)] = array.copy()

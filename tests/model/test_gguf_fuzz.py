@@ -20,7 +20,7 @@ FUZZ = Path(__file__).with_name("gguf_fuzz.py")
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Small files that hold every kind of value and several kinds of tensor."""
+    """Small files with every kind of value and several kinds of tensors."""
     folder = tmp_path_factory.mktemp("samples")
     return [sample(folder / f"{tokens}.gguf", tokens) for tokens in (3, 300)]
 

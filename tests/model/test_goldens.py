@@ -124,6 +124,6 @@ def test_values_named_by_both_sides_match(structure: str, data_dir: Path) -> Non
 
 
 def _over(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How far beyond the trace's own float16 rounding the two part anywhere; negative: they agree."""
+    """Return the largest difference beyond the trace's own float16 rounding; negative if they agree."""
     value = theirs.astype(np.float64).reshape(-1)
     return float((np.abs(ours.reshape(-1) - value) - (2**-10 * np.abs(value) + 1e-3)).max())

@@ -21,7 +21,9 @@ TOKENS = [5, 17, 300, 44, 17]
 
 @pytest.fixture
 def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
-    """Logits of the tiny model `architecture` after `change` of its tensors, and with `metadata` added."""
+    """Return the logits of the tiny model `architecture` after `change` was applied to its tensors and `metadata`
+    was added.
+    """
     plain = writer.tiny
 
     def run(architecture: str, change: Callable[[Tensors], Tensors], **metadata: int) -> np.ndarray:

@@ -28,7 +28,7 @@ def blocks_of(dtype: str, count: int) -> np.ndarray:
 
 
 def spoilt(tmp_path: Path, tensor: str, block: int, pattern: int) -> Path:
-    """A copy of a model in which one block's first scale is another."""
+    """Write a copy of a model in which one block's first scale is changed."""
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(QWEN3.read_bytes())
     result = read_gguf(QWEN3).tensors[tensor]

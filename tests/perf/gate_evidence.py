@@ -64,7 +64,7 @@ def ago(**span: float) -> str:
 
 
 def timed(seconds: float, runs: int = 5, tokens: int = 128, seed: int = 0) -> list[list[float]]:
-    """Runs of tokens that take so many seconds each on average, with the jitter of a device and its host."""
+    """Runs of tokens that each take that many seconds on average, with the jitter of a device and its host."""
     dice, rows = random.Random(seed), []
     for number in range(runs):
         row = [1 + dice.gauss(0, 0.004) + 2e-5 * position for position in range(tokens)]
@@ -74,7 +74,7 @@ def timed(seconds: float, runs: int = 5, tokens: int = 128, seed: int = 0) -> li
 
 
 def scattered(value: float, runs: int = 5, seed: int = 0) -> list[float]:
-    """A figure of every run, as measured: none equal, the median near `value`."""
+    """A realistic figure for every run: all different, with a median near `value`."""
     dice = random.Random(seed)
     return [value * (1 + 1e-4 * (number - runs // 2) + dice.uniform(-2e-5, 2e-5)) for number in range(runs)]
 
@@ -127,7 +127,7 @@ def bench_report() -> dict[str, Any]:
 
 
 def validation() -> dict[str, Any]:
-    """Every layer and logit of T2 to the bit, on the same device."""
+    """Every layer and logit of T2, bit-identical on the same device."""
     exact: dict[str, Any] = {"tier": "t2", "reference": "t_cpu", "status": "pass", "limit": {"bits": True}}
     device = {key: value for key, value in DEVICE.items() if key != "tier"}
     return {
@@ -170,7 +170,7 @@ def validation() -> dict[str, Any]:
 
 
 def llama_bench_output(speed: float, run: int = 0) -> str:
-    """What `llama-bench -o json` prints of one text generation test on the card."""
+    """The output of `llama-bench -o json` for one text generation test on the card."""
     row = {
         "build_commit": "0c1e57098",
         "build_number": 6900,
@@ -192,7 +192,7 @@ def llama_bench_output(speed: float, run: int = 0) -> str:
 
 
 def with_peer(bench: dict[str, Any], ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
-    """The bench report with llama-bench's runs beside its own."""
+    """The bench report with runs of llama-bench in addition to its own."""
     bench["results"] = [result for result in bench["results"] if result["id"] == "decode"]
     measured = bench["results"][0]["measure"]
     measured |= {"runs": timed(1 / ours), "tokens_per_second": ours}
@@ -224,8 +224,9 @@ NATIVE_MODEL = {
 
 
 def native_details(theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """What a report of zinc-rt perf native holds of its host, its model and its peer: llama-bench, a decode run in
-    `outputs` for each of `theirs`, tok/s by setting."""
+    """The fields of a zinc-rt perf native report for host, model and peer: llama-bench, with a decode run in
+    `outputs` for each of `theirs`, in tok/s by setting.
+    """
     outputs = []
     for setting, of_setting in theirs.items():
         repack = "1" if setting == "repack" else "0"
@@ -238,7 +239,7 @@ def native_details(theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 
 def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> GateInput:
-    """The reports recorded in a history, its head noted, and offered to a gate."""
+    """Record the reports in a history, note its head, and submit both to a gate."""
     history = folder / "history.jsonl"
     history.touch()
     offered = []
@@ -259,7 +260,7 @@ DOT = re.compile(r"\.(?=[a-z_-]|\d+(?:\.|$))")  # a model's name has others
 
 
 def put(path: str, value: Any, report: str = "bench") -> Change:
-    """Sets one field: "details.samples.0.power_w". A path that ends in "-" takes it away."""
+    """Set one field, for example "details.samples.0.power_w". A path that ends in "-" takes it away."""
 
     def change(bench: dict[str, Any], valid: dict[str, Any]) -> None:
         location: Any = bench if report == "bench" else valid
@@ -281,5 +282,5 @@ def decided(given: GateInput, only: str = "decode", milestone: str = "M1") -> Re
 
 
 def names_of(result: Result) -> set[str]:
-    """The rules that refused, as a person reads them."""
+    """Return the rules that rejected the report, as displayed to the user."""
     return {name for name in (*RULES, *AGAINST, *TIMED_RULES) if f"{name}: " in result.reason}

@@ -114,7 +114,7 @@ def test_invalid_option_is_rejected_before_anything_runs(
 
 
 def report(**change: Any) -> dict[str, Any]:
-    """What a quiet run would have written: 1.5 of llama.cpp's speed in Q8_0."""
+    """The report of a run on an idle machine: 1.5 times llama.cpp's speed in Q8_0."""
     measure = pair_results([30.0, 30.0, 29.0, 30.0, 30.0], {"repack": [20.0] * 5, "no repack": [18.0] * 5})
     measure["conditions"] = {"read_gbs": [40.0] * 6, "load": [1.0] * 6, "threads": 2}
     settings = dict.fromkeys(("lm_head_rows", "max_decode_tokens", "decode_topk"), 0) | {"gemma4_attn_scale": 0.0}

@@ -37,7 +37,7 @@ def work() -> TokenWork:
 
 @pytest.fixture
 def one() -> DispatchCounts:
-    """Ten workgroups of a wave that each load 1 MB, 10 kB at a time, two waves a SIMD."""
+    """Ten workgroups of one wave that each load 1 MB, 10 kB at a time, with two waves per SIMD."""
     return DispatchCounts(
         workgroups=10, waves_a_workgroup=1, waves_a_simd=2, read_bytes=10e6, moved_bytes=10e6, load_bytes=10e6,
         in_flight_loads=4, in_flight_bytes=10_000, issued=0.0, behind_barrier=True,

@@ -44,7 +44,7 @@ def valid(path: str, value: Any = None) -> Change:
 
 
 def both(path: str, value: Any) -> Change:
-    """The forger is careful: both reports tell the same story."""
+    """A careful forgery: both reports are consistent."""
     return every(put(path, value), valid(path, value))
 
 
@@ -57,7 +57,7 @@ def every(*changes: Change) -> Change:
 
 
 def seconds(value: float, runs: int = 5, tokens: int = 128) -> Change:
-    """Runs of that many seconds a token, with a summary that fits."""
+    """Runs with that many seconds per token, and a matching summary."""
     return every(
         put("results.0.measure.runs", timed(value, runs, tokens)),
         put("results.0.measure.tokens_per_second", 1 / value if value else 0.0),
@@ -65,7 +65,7 @@ def seconds(value: float, runs: int = 5, tokens: int = 128) -> Change:
 
 
 def toy(bench: dict[str, Any], valid: dict[str, Any]) -> None:
-    """The embedded model of the same architecture, whole and honest, under the digest that is pinned."""
+    """A complete, valid report of the embedded model of the same architecture, with the pinned digest."""
     small = identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()
     for report in (bench, valid):
         report["model"] |= small
@@ -74,7 +74,7 @@ def toy(bench: dict[str, Any], valid: dict[str, Any]) -> None:
 
 
 def layers_left_out(bench: dict[str, Any], valid: dict[str, Any]) -> None:
-    """One layer validated, and logits of another run."""
+    """A validation of one layer with logits of another run."""
     valid["results"] = [valid["results"][0], valid["results"][-1]]
 
 

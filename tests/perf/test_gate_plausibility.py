@@ -89,7 +89,7 @@ def decode(runs: list[list[float]]) -> Change:
 
 
 def altered(of_first: Callable[[list[float], int], list[float]], count: int = 5) -> Change:
-    """Every run after the first is computed from it."""
+    """Derive every run after the first from it."""
     first = timed(1 / 150, 1)[0]
     return decode([first, *(of_first(first, number) for number in range(1, count))])
 

@@ -59,7 +59,7 @@ def of_validation(change: Callable[[dict[str, Any]], Any]) -> Spoil:
 
 
 def runs(*seconds: float, tokens: int = 128) -> Spoil:
-    """Runs of `tokens` tokens at so many seconds each, with a summary that fits them."""
+    """Runs of `tokens` tokens with that many seconds each, and a matching summary."""
 
     def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
         measure = bench["results"][0]["measure"]
@@ -184,7 +184,7 @@ def test_every_rule_is_attempted(tmp_path: Path) -> None:
 
 
 def against_report(ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
-    """The bench report with another program's runs beside its own."""
+    """The bench report with runs of another program in addition to its own."""
     return with_peer(bench_report(), ours, theirs)
 
 

@@ -244,7 +244,7 @@ def test_existing_tier_must_generate_oracle_tokens(lab: Lab, monkeypatch: pytest
 
 
 def leaking(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
-    """An engine whose logits change in one bit where `when(engine, batch)` holds."""
+    """An engine that changes one bit of its logits if `when(engine, batch)` is true."""
     real = Engine.step
 
     def step(self: Engine, batch: Any, rows: Any, **options: Any) -> np.ndarray:

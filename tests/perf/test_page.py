@@ -44,7 +44,7 @@ class Balanced(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real gate, a prediction, a measured report, a validation, a history, and a name that wants to be HTML."""
+    """A real gate, a prediction, a measured report, a validation, a history, and a name that contains HTML."""
     folder = tmp_path_factory.mktemp("reports")
     for name in ("gates", "perf", "validate", "zinc-rt-hangs"):
         (folder / name).mkdir()

@@ -50,7 +50,7 @@ class Counting:
 
 @pytest.fixture(scope="module")
 def on_cpu() -> MeasuredSteps:
-    """The host's clock and the nodes' are one that counts."""
+    """Replace the clocks of the host and the nodes by a counter."""
     clock = Counting()
     with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=clock), ctx=64) as engine:
         return measure(engine, ProfileWorkload(steps=3, position=2), clock_ns=clock)

@@ -22,7 +22,7 @@ G11, G12 = Generation.GFX11, Generation.GFX12
 
 @pytest.fixture
 def packet(tmp_path: Path) -> Iterator[type[Packet]]:
-    """The class of the page's diff, in a package that is gone afterwards."""
+    """The class from the page's diff, in a temporary package."""
     (diff,) = re.findall(
         r"```diff\n(--- /dev/null\n\+\+\+ b/zinc_rt/pm4/packets/.*?)```", PAGE.read_text(), re.DOTALL
     )

@@ -15,7 +15,7 @@ G12 = Generation.GFX12
 
 
 def some_words(seed: int, count: int) -> list[int]:
-    """Random dwords, headers with likely counts, and whole packets with single bits turned."""
+    """Random dwords, headers with plausible counts, and whole packets with single bits flipped."""
     source = random.Random(seed)
     words: list[int] = []
     while len(words) < count:

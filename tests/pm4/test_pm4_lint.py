@@ -153,7 +153,7 @@ def test_every_rule_has_a_stream() -> None:
 
 
 def dispatch_stream(generation: Generation) -> list[int]:
-    """Section 6's minimal stream, in its order."""
+    """The minimal stream of section 6, in its order."""
     return stream(
         AcquireMem(acquire(generation, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1)),
         SetShReg(Sh.PGM_LO, (VA >> 8 & 0xFFFFFFFF, VA >> 40)),

@@ -141,7 +141,7 @@ def test_expected_registers_are_the_fold_of_every_register(mask: int) -> None:
 
 
 def hour(dice: random.Random, **sick: object) -> list[SensorSample]:
-    """Samples of one hour of load, one a minute: noise, a glitch of the link, at times a corrected error of it."""
+    """Samples of one hour of load, one per minute: noise, a link glitch, sometimes a corrected link error."""
     glitch, corrected, samples = dice.randrange(8, 55), 0, []
     for minute in range(60):
         corrected += dice.random() < 0.02

@@ -20,7 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What some probes leaned on now, by probe and tier."""
+    """The recorded dependencies of some probes, by probe and tier."""
     out = tmp_path_factory.mktemp("probed") / "report.json"
     assert pm4_test.main(["--device", "sim", "-k", "P20,P40,P52", "--json", str(out)]) == 0
     report = json.loads(out.read_text())

@@ -17,7 +17,7 @@ from zinc_rt.probes.journal import Journal
 
 
 def harness_killed_in_a_probe(journal: Path) -> None:
-    """As a machine reset leaves it: the probe began, nothing came after."""
+    """A journal after a machine reset: the probe started and nothing follows."""
     pid = os.fork()
     if pid == 0:
         run([probe("A"), probe("B", fake.hang, hazard=1)], journal=journal, boot="first")

@@ -24,7 +24,7 @@ def p15() -> Result:
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
-    """The runtime's request with these fields wrong."""
+    """The runtime's request with wrong values in these fields."""
 
     def request(*given: object, **more: object) -> StructBytes:
         record = RIGHT(*given, **more)  # type: ignore[arg-type]

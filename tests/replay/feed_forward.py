@@ -26,7 +26,7 @@ KEY, COUNT = (16, 1, 16), (5, 1, 5, 1)
 
 
 def feed_forward_log(path: Path) -> Path:
-    """Nothing ran: the log has the step's inputs, and no outputs to compare with."""
+    """Nothing ran, so the log has the step's inputs but no outputs to compare with."""
     model = build_model(read_gguf(FOLDER / "qwen3-q.gguf"), SequenceLimits(32), "prefill")
     nodes = tuple(node for node in model.graph.nodes if node.label in NODES)
     assert tuple(node.label for node in nodes) == NODES

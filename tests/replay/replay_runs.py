@@ -21,7 +21,7 @@ def cpu() -> Backend:
 
 
 def run(engine: Engine, steps: int = 2) -> None:
-    """Two sequences one after the other, in one slot: state is zeroed between them."""
+    """Run two sequences one after the other in one slot; state is zeroed between them."""
     for prompt in (PROMPT, PROMPT[:2]):
         sequence = engine.open()
         logits = engine.extend(sequence, prompt)

@@ -113,7 +113,7 @@ def test_emitted_test_fails_only_with_the_defect(
 
 
 class LastFirst(CpuBackend):
-    """Runs what no barrier separates in the opposite order; the barrier before the node `without` is dropped."""
+    """Runs dispatches between barriers in reverse order; the barrier before the node `without` is omitted."""
 
     def __init__(self, ordering: str, without: str = "") -> None:
         super().__init__(ordering, spec=registry.spec("t1"))
@@ -154,7 +154,7 @@ def test_dropped_barrier_is_found_with_overlapping_work(logs, tmp_path: Path) ->
 
 
 class Telling(CpuBackend):
-    """A simulated device's manner: it has found something, told once, though every bit is right."""
+    """Behaves like a simulated device that reports a finding once although every bit is right."""
 
     def __init__(self, ordering: str, node: str = "") -> None:
         super().__init__(ordering, spec=registry.spec("t1"))

@@ -87,7 +87,7 @@ def test_page_fault_names_node_kernel_instruction_and_wave(
 
 
 def with_a_stray_swiglu(arch: str) -> KernelSet | None:
-    """The result's address is two operands' addresses added up."""
+    """Replace the result's address by the sum of two operands' addresses."""
     real = kernel_set(arch)
     assert real is not None
 
@@ -119,7 +119,7 @@ def with_an_illegal_swiglu(arch: str) -> KernelSet | None:
 
 
 def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
-    """One bit of the first multiplication: v_mul_f32 becomes v_mul_i32_i24."""
+    """Flip one bit of the first multiplication: v_mul_f32 becomes v_mul_i32_i24."""
     real = kernel_set(arch)
     assert real is not None
 
@@ -195,7 +195,7 @@ def test_memory_corruption_is_traced_to_its_reader(
 
 
 def uploading(ordering: str, tier: str, plant: Plant) -> Backend:
-    """A tier whose weights or tables are not what the file says."""
+    """A tier whose weights or tables differ from the file."""
     backend: Any = open_backend(choose_tier(tier, "sim", sanitizer="fast"), ordering)
     upload = backend.upload
 

@@ -47,7 +47,7 @@ PENALISED = {"presence_penalty": 0.4, "frequency_penalty": 0.3, "repetition_pena
 
 
 class EveryThirdTokenMask(FakeMask):
-    """Permits ids that are the number of tokens so far, modulo 3."""
+    """Permits ids that are congruent to the number of tokens modulo 3."""
 
     def fill(self, words: np.ndarray) -> None:
         super().fill(words)
@@ -59,7 +59,7 @@ class EveryThirdTokenMask(FakeMask):
 
 
 def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
-    """A recorded run with penalties, biases, masks in time and late, forks that copy pages, and greedy requests.
+    """A recorded run with penalties, biases, masks (in time and late), forks that copy pages, and greedy requests.
     Return the tokens of all answers, and the submissions."""
     limits = SequenceLimits(ctx=96, slots=4, step_tokens=40, rows=4, state_rows=12)
     device = "sim" if tier in ("t1", "t2") else "auto"
@@ -136,8 +136,9 @@ def test_draws_of_a_fast_tier_replay_on_the_oracle_in_another_process(tmp_path: 
 
 
 def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int, list[list[int]]]:
-    """A recorded server whose steps take 20 ms each: a request every five seconds, of any kind, with masks that
-    are late now and then. Return the submissions, the late masks, and all answers."""
+    """Record a server with steps of 20 ms and a request of a random kind every five seconds, with masks that are
+    sometimes late. Return the submissions, the late masks, and all answers.
+    """
     random = Random(seconds)
     limits = SequenceLimits(ctx=96, slots=4, step_tokens=24, rows=4, pages=(20,))
     backend = open_backend(choose_tier(tier), "canonical-1")
@@ -191,7 +192,7 @@ def test_thousand_seconds_of_serving_replay(tmp_path: Path, slow_counts: Counts)
 
 
 def without(tape: Tape, log: Path, to: Path, dropped: Callable[[Any], bool]) -> Path:
-    """The same log without some of its records."""
+    """Write the same log without some of its records."""
     with LogReader(log) as source:
         writer = LogWriter(to, source.header, warn=lambda line: None)
         for kind in source:
@@ -205,7 +206,7 @@ def without(tape: Tape, log: Path, to: Path, dropped: Callable[[Any], bool]) -> 
 
 
 def is_block_of(tape: Tape, number: int) -> Callable[[Any], bool]:
-    """Whether a record is the write of a step's block."""
+    """Return whether a record is the write of a step block."""
     step = tape.steps[number]
     blocks = [write for write in step.writes if (write.graph, write.key) == (step.graph, step.key)]
     return lambda kind: kind in blocks
@@ -242,7 +243,7 @@ def one_row_other(result: np.ndarray) -> np.ndarray:
 
 
 def seed_forgotten(code: Code) -> Code:
-    """The store of the records leaves the seed out."""
+    """The store of the records omits the seed."""
 
     def store(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
         value = value.copy()

@@ -73,7 +73,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def captured(
     log: Path, device: Path, tier: str = "t1", plant: Plant | None = None, kernels: BinaryKernelSet | None = None
 ) -> StepCapture:
-    """The log's step as the tier would submit it, with one thing wrong."""
+    """The log's step as the tier would submit it, with one error."""
 
     def opener(ordering: str) -> Backend:
         client = SimClient(device)
@@ -138,7 +138,7 @@ def first_dwords(*words: int) -> Callable[[Zrt], Zrt]:
 
 
 def another_operation(zrt: Zrt) -> Zrt:
-    """One bit of the first v_mul_f32: v_mul_i32_i24."""
+    """Flip one bit of the first v_mul_f32, which becomes v_mul_i32_i24."""
     words = np.frombuffer(zrt.code, "<u4").copy()
     first = next(index for index, word in enumerate(words) if word >> 25 == 8)  # VOP2 opcode 8
     words[first] ^= 1 << 25
@@ -173,7 +173,7 @@ def no_cache_operation(packets: list[Any]) -> list[Any]:
 
 
 def a_smaller_grid(packets: list[Any]) -> list[Any]:
-    """Direct dispatches that are indirect here: one workgroup."""
+    """Convert indirect dispatches to direct ones with one workgroup."""
     return [
         DispatchDirect(1, 1, 1, packet.initiator) if isinstance(packet, DispatchIndirect) else packet
         for packet in packets
@@ -181,7 +181,7 @@ def a_smaller_grid(packets: list[Any]) -> list[Any]:
 
 
 def arguments_after_dispatch(packets: list[Any]) -> list[Any]:
-    """The last dispatch goes before the registers that point to its arguments."""
+    """Move the last dispatch before the registers that point to its arguments."""
     index = max(
         i for i, item in enumerate(packets) if isinstance(item, SetShReg) and item.register == Sh.USER_DATA_0
     )

@@ -17,7 +17,7 @@ def drawn(seed: int, choice: int, position: int) -> int:
 
 
 def prefixes(root: bytes, tokens: list[int]) -> list[int]:
-    """A number for each prefix: what a cache holds at its end."""
+    """Return a number for each prefix, which represents the cache contents at its end."""
     known, result = hash(root), []
     for token in tokens:
         known = hash((known, token))
@@ -80,7 +80,7 @@ class FakeRunner:
 
 
 class CheckingRunner(FakeRunner):
-    """Its page tables are what plans told it, its tokens what it was given: nothing of the scheduler's own."""
+    """It uses only the page tables and tokens from plans, and no state of the scheduler."""
 
     def __init__(self, cache: KvCache, slots: int, ctx: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class CheckingRunner(FakeRunner):
             self._write(plan, at, span)
 
     def _who(self, plan: StepPlan, span: np.ndarray) -> tuple[int, int, list[int]]:
-        """A sequence's slot, its first position of the step, and what its prefixes are known by."""
+        """A sequence's slot, its first position in the step, and the numbers of its prefixes."""
         assert self.scheduler is not None
         slot, first = int(plan.slot[span[0]]), int(plan.position[span[0]])
         request = self.scheduler.slots.requests[slot]

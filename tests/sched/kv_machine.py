@@ -39,7 +39,7 @@ def spaces() -> list[Namespace]:
 
 
 class KvMachine(RuleBasedStateMachine):
-    """One group that looks at all tokens, one window of 7, recurrent rows."""
+    """One full-attention group, one window of 7 tokens, and recurrent rows."""
 
     sequences = Bundle("sequences")
     capsules = Bundle("capsules")
@@ -185,7 +185,7 @@ class KvMachine(RuleBasedStateMachine):
                 self.held[item.group, item.target, index] = self.held[item.group, item.source, index]
 
     def read(self, sequence: Sequence, source: int) -> None:
-        """Every key that the next token looks at, and the state, are of this sequence's own prefix."""
+        """Check that every key that the next token attends to, and the state, belong to this sequence's prefix."""
         holding, computed = sequence.holding, sequence.computed
         root = holding.within.root
         for group, (spec, table) in enumerate(zip(self.groups, holding.tables, strict=True)):

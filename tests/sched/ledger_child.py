@@ -18,7 +18,7 @@ PAGES = 12
 
 
 def count_step(ledger: UsageLedger, device: RunnerCounts, choice: random.Random) -> RunnerCounts:
-    """One step of random amounts, both sides of it counted."""
+    """Count one step of random amounts on both sides."""
     result = ledger.empty_step()
     for tenant in range(len(TENANTS)):
         for kind in StepKind:

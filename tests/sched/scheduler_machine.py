@@ -30,7 +30,7 @@ TIGHT = StepCost("a clock", "none", 10_000, prompt_us=1000, decode_us=5000, cont
 
 
 def only_hangs(error: Exception, plan: StepPlan) -> None:
-    """A step fails where a test had it fail, and not because the runner found something wrong."""
+    """A step that fails because the test requested it, not because the runner detected an error."""
     assert isinstance(error, HangError), repr(error)
 
 
@@ -121,7 +121,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(held=st.booleans(), count=st.integers(0, 3))
     def fill_masks(self, held: bool, count: int) -> None:
-        """Masks are late from now on, or not; some of those that are get filled."""
+        """Make masks late from now on, or not; fill some of the late ones."""
         self.masks.held = held
         self.masks.release(count if held else 1 << 30)
 
@@ -158,7 +158,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 6), resumed=st.booleans())
     def hold_after_planning(self, back: int, resumed: bool) -> None:
-        """A reader stalls after the next step is planned, and may go on before it is over."""
+        """A reader stalls after the next step is planned, and may continue before the step ends."""
         number, schedule = self.number - back, self.scheduler.schedule
 
         def late() -> StepPlan:
@@ -207,7 +207,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def configure(
         self, tenant: int, weight: float, guaranteed: int, maximum: int | None, reserved: int, pages: int | None
     ) -> None:
-        """Other quotas, among them reservations that take memory from everybody else."""
+        """Change quotas, including reservations that take memory from all other tenants."""
         before = self.scheduler.tenants
         quota = PageQuota(reserved, None if tenant != 3 and pages is None else max(8, pages or 8))
         changed = replace(
@@ -234,7 +234,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.scheduler.live))
     @rule(data=st.data(), count=st.integers(1, 2))
     def fork(self, data: st.DataObject, count: int) -> None:
-        """Requests that go on from where another is, which goes on as well."""
+        """Fork requests from the current position of another, which also continues."""
         self.scheduler.receive()
         alive = [request for request in self.scheduler.requests() if request.generated < request.limit]
         if not alive:

@@ -15,8 +15,9 @@ from zinc_rt.sched.scheduler import NewRequest
 
 
 def busy() -> SchedulerMachine:
-    """Two of one tenant that share their beginning, decodes, a prompt under way, one parked, some that wait; idle
-    pages and kept states."""
+    """Two requests of one tenant with a common prefix, decodes, a prompt in progress, a preempted request, waiting
+    requests, idle pages and saved states.
+    """
     m = SchedulerMachine()
     prompts = [
         (1, [1] * 6),
@@ -39,7 +40,7 @@ def busy() -> SchedulerMachine:
 
 
 def decoding(m: SchedulerMachine) -> Request:
-    """One that decodes within a page, behind at least one that is full."""
+    """A request that decodes within a page, after at least one full page."""
     result = [
         r for r in m.scheduler.running() if r.state is State.DECODE and r.computed > PAGE and r.computed % PAGE
     ]

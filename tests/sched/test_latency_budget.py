@@ -26,7 +26,7 @@ DESK, NIGHT = Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BAT
 
 
 class ClockedRunner(FakeRunner):
-    """Steps take `slower` times as long as COST says, by its clock."""
+    """By its clock, steps take `slower` times as long as predicted by COST."""
 
     def __init__(self, slower: float = 1.0) -> None:
         super().__init__()

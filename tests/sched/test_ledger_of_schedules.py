@@ -27,7 +27,7 @@ from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta, UsageLedger
 
 
 def balanced(delta: LedgerDelta) -> Counter[tuple[str, str]]:
-    """The delta's amounts, once both sides are equal."""
+    """Return the amounts of the delta after checking that both sides are equal."""
     amounts = Counter({key: value for key, value in delta.usage.items() if key[1] != PEAK})
     sums = Counter[str]()
     for (_, counter), value in amounts.items():
@@ -79,7 +79,9 @@ def _asked(m: SchedulerMachine) -> int:
 def scheduler_of(
     tenants: list[Tenant], secrets: bytes, clock: Callable[[], int] | None = None
 ) -> tuple[Scheduler, UsageLedger, list[Namespace]]:
-    """Plenty of everything, a clock that goes a millisecond a look; a namespace for each tenant's secret."""
+    """A scheduler with ample resources, a clock that advances 1 ms per read, and a namespace for each tenant's
+    secret.
+    """
     clock = clock or partial(next, itertools.count(0, 1_000_000))
     runner = FakeRunner()
     ledger = UsageLedger([tenant.name for tenant in tenants], {"full": 400})

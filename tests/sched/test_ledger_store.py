@@ -286,7 +286,7 @@ def test_slow_disk_does_not_block_the_engine(tmp_path: Path, monkeypatch: pytest
 
 
 def killed_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple[str, int, float]], float]:
-    """What a child said of the steps it counted, and when it was killed."""
+    """A child's report of the steps that it counted, and when it was killed."""
     with child(path, period_s) as process:
         time.sleep(life_s)
         process.kill()

@@ -18,7 +18,7 @@ SPACE = namespace("model", "canonical-1", "f32", PAGE, secret=b"s" * 32)
 
 
 class Radix:
-    """Every prefix of every sequence that was computed, as a tree of tokens."""
+    """A tree of tokens with every prefix of every computed sequence."""
 
     def __init__(self) -> None:
         self.root: dict[int, dict] = {}

@@ -74,7 +74,7 @@ class ScheduleHash:
 
 
 def of_workload(name: str, steps: int) -> str:
-    """The first steps of a workload of the simulation."""
+    """Run the first steps of a workload of the simulation."""
     workload = WORKLOADS[name]
     arrivals = workload.arrivals(np.random.default_rng(7))
     settings = SimulationSettings(workload.slots, pages=workload.pages, check_every=1 << 20, most_steps=steps)
@@ -95,7 +95,9 @@ def of_load(running: int, gap: int, arrivals: int) -> str:
 
 
 def of_machine(kind: type[SchedulerMachine], seed: int, events: int) -> str:
-    """Random events: cancelled and paused requests, parks, evictions, failed steps, quotas, sessions, forks."""
+    """Random events: cancelled and paused requests, preemptions, evictions, failed steps, quotas, sessions,
+    forks.
+    """
     m, choice = kind(), random.Random(seed)
     m.runner = m.scheduler.runner = FakeRunner()  # type: ignore[assignment]  # the checks of its own are not needed
     m.runner.scheduler = m.scheduler
@@ -186,7 +188,7 @@ MACHINE_HASHES = (
 
 
 def quick_first(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
-    """The first `quick` rows run by default, the others with the rest."""
+    """The first `quick` rows run by default, the others with --rest."""
     result = []
     for index, row in enumerate(rows):
         name = "-".join(str(getattr(item, "__name__", item)) for item in row[:-1])

@@ -27,7 +27,7 @@ SECOND = 1_000_000_000
 
 
 class Bench:
-    """A scheduler over a runner that reads what a kernel would. `step` takes 10 ms."""
+    """A scheduler with a runner that reads the same data as a kernel would. A `step` takes 10 ms."""
 
     def __init__(
         self, tenants: Sequence[Tenant], *, slots: int = 4, pages: int = 64, rows: int = 0, **limits: int
@@ -111,7 +111,7 @@ def test_resumed_reader_misses_no_tokens(after_ms: int) -> None:
 
 
 def hold_between_plan_and_submission(b: Bench, number: int) -> None:
-    """The next step is planned before its reader stalls, and submitted after."""
+    """Plan the next step before its reader stalls, and submit it afterwards."""
     schedule = b.s.schedule
 
     def late() -> StepPlan:

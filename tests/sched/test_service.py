@@ -20,22 +20,22 @@ Arrivals = Callable[[int, random.Random], tuple[list[int], list[int]]]  # step -
 
 
 def overload(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
-    """The second sends twice as much as the first, both more than half of what can be computed."""
+    """The second tenant sends twice as much as the first; both send more than half of the capacity."""
     return ([120] if step % 2 == 0 else [], [120])
 
 
 def on_off(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
-    """The first sends in bursts and is idle between."""
+    """The first tenant sends in bursts and is idle in between."""
     return ([200] if step % 400 < 200 else [], [150])
 
 
 def short_and_long(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
-    """Arrivals by chance: many short ones, few long ones."""
+    """Random arrivals: many short requests, few long ones."""
     return ([24 for _ in range(4) if choice.random() < 0.9], [600] if choice.random() < 0.2 else [])
 
 
 def shift(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
-    """The first is the heavier one, then the second."""
+    """The first tenant has the heavier load, then the second."""
     heavy, light = [200], [100] if step % 2 else []
     return (heavy, light) if step < STEPS // 2 else (light, heavy)
 

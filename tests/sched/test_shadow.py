@@ -17,7 +17,7 @@ PAGE, SLOTS, CTX = 4, 3, 32
 
 
 def plan(*sequences: tuple[int, int, list[int], bool], **more: Any) -> Any:
-    """Of each sequence: slot, first position, its tokens, whether a token is drawn behind them."""
+    """For each sequence: slot, first position, tokens, and whether a token is sampled after them."""
     token_id, position, slot, sequence, logit_row = [], [], [], [], []
     for ordinal, (index, first, tokens, draws) in enumerate(sequences):
         token_id += tokens
@@ -57,7 +57,7 @@ class Lab:
         seal(self.records)
 
     def first(self, **more: Any) -> Any:
-        """Both prompts in whole, pages 0, 1 and 2, 3 of either group."""
+        """Run both prompts completely, on pages 0, 1 and 2, 3 of both groups."""
         pages = {0: 0, 1: 1, CTX // PAGE: 2, CTX // PAGE + 1: 3}
         argument = {
             "table_changes": [dict(pages), dict(pages)],
@@ -69,7 +69,7 @@ class Lab:
         return plan((0, 0, [10, 11, 12, 13, 14, 15], True), (1, 0, [20, 21, 22, 23, 24, 25], True), **argument)
 
     def run(self, step: Any) -> list[str]:
-        """What it says of a step; the tokens that come of it are drawn."""
+        """Return the shadow device's errors for a step, and sample its tokens."""
         self.device.findings.clear()
         self.device.collect(self.device.submit(step))
         return [finding.partition(": ")[2] for finding in self.device.findings]

@@ -13,7 +13,7 @@ from zinc_rt.sched.share import WEIGHT_UNITS, Service, Shares, is_less_served, w
 
 
 def filled(capacities: tuple[int, ...], demands: list[tuple[int, ...]], weights: list[int]) -> list[int]:
-    """Tasks of each tenant when the least share goes on until nothing fits."""
+    """Return the tasks of each tenant if the smallest share is always served next until nothing fits."""
     shares, tasks = Shares(capacities), [0] * len(demands)
     held = [[0] * len(capacities) for _ in demands]
     open_to = set(range(len(demands)))

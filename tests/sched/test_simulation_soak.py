@@ -32,7 +32,7 @@ MOST_GROWN = 96 << 20  # the log keeps 5 bytes a token: 50 MB of a million reque
 
 
 def traffic(random: np.random.Generator, count: int) -> list[Arrival]:
-    """A little more than the slots can do at times, a little less on the whole."""
+    """A load slightly above the capacity of the slots at times, and slightly below it on average."""
     ats = np.cumsum(random.exponential(1 / RATE, count) * (1 + 0.5 * np.sin(np.arange(count) / 500)))
     tenants, prompts = random.integers(0, len(TENANTS), count), random.integers(1, 60, count)
     outputs, texts = answers(random, count), random.integers(0, 40, count)
@@ -45,7 +45,7 @@ def traffic(random: np.random.Generator, count: int) -> list[Arrival]:
 
 
 def answers(random: np.random.Generator, count: int) -> np.ndarray:
-    """Most are short, one in ten is long enough to outgrow the pages that are kept for it."""
+    """Most requests are short; one in ten is too long for its reserved pages."""
     return np.where(random.random(count) < 0.1, random.integers(60, 200, count), random.integers(1, 8, count))
 
 

@@ -44,7 +44,9 @@ class Engine:
                 self.first.setdefault(number, self.steps)
 
     def steps_to_first_token(self, number: int, maximum: int = 2000) -> int:
-        """The step that runs as it arrives counts too, and here is none: one more than those taken."""
+        """The step that runs at its arrival counts too, but there is none here, so the result is one more than the
+        steps taken.
+        """
         steps = self.steps
         while number not in self.first and self.steps - steps < maximum:
             self.step()

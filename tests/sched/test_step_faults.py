@@ -30,8 +30,9 @@ TENANTS = (
 
 
 class FaultyDevice:
-    """A shadow device that fails on demand. `fails(step, requests)`: whether a step with those in it does, and
-    `late`: only when it is waited for. `poison`: (request, position) whose logits are no numbers."""
+    """A shadow device that fails on demand. `fails(step, requests)`: whether a step with these requests fails;
+    `late`: only when it is waited for. `poison`: (request, position) with NaN logits.
+    """
 
     def __init__(self) -> None:
         self.shadow: ShadowDevice | None = None
@@ -78,7 +79,7 @@ class FaultyDevice:
 
 
 class House:
-    """A scheduler over a faulty device. `got`: tokens delivered by (request, choice); `ended`: how they did."""
+    """A scheduler with a faulty device. `got`: tokens delivered by (request, choice); `ended`: how they ended."""
 
     def __init__(self, *, pages: int = 40, rows: int = 12) -> None:
         self.now = 0
@@ -131,7 +132,7 @@ class House:
         assert sorted(self.scheduler.slots.free) == list(range(SLOTS))
 
     def whole(self, number: int) -> None:
-        """It has every token that it would have alone, once."""
+        """Check that it received every token of its solo run exactly once."""
         prompt, sampling = self.asked[number]
         for choice in range(sampling.n):
             drawn_tokens = [drawn_token(number, choice, prompt + index) for index in range(sampling.max_tokens)]

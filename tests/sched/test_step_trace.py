@@ -26,7 +26,9 @@ MS = 1_000_000
 
 
 def traced(rows: list[list[tuple[int, int, int]]], *, steps: int = 64) -> StepTrace:
-    """A step a row, each a millisecond of two: (request, tenant, state) of each slot, its epoch the request's."""
+    """One step per row: (request, tenant, state) of each slot, with the request's number as epoch; a step takes
+    one of every two milliseconds.
+    """
     trace, plan = StepTrace(["ada", "bob"], 2, ["full"], steps=steps), StepPlan(8, 2, 1)
     slots = np.zeros(2, RECORD)
     for index, row in enumerate(rows):

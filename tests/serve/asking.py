@@ -27,8 +27,9 @@ class Answer:
 
 
 async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
-    """Every choice of a request, read to its end; the code of its error is the reason of those that were
-    open. Raises ServeError where the server is to blame."""
+    """Read every choice of a request to its end; if it fails, open choices end with the error code as reason.
+    Raises ServeError if the server caused the error.
+    """
     answers = [Answer() for _ in range(ask.sampling.n)]
     async with await server.submit(ask) as stream:
         try:
@@ -46,7 +47,7 @@ async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
 
 
 def alone(asks: Sequence[Ask], **opened: object) -> list[list[Answer]]:
-    """What LLM.generate gives for each, asked on its own."""
+    """Return the result of LLM.generate for each prompt separately."""
     with LLM(MODEL, tier="t_cpu", **{"slots": 4, "ctx": 256, **opened}) as llm:  # type: ignore[arg-type]
         return [
             [
@@ -58,8 +59,9 @@ def alone(asks: Sequence[Ask], **opened: object) -> list[list[Answer]]:
 
 
 def some_asks(count: int, seed: int, **more: object) -> list[Ask]:
-    """Requests of all sorts: short and long prompts, some with a common beginning, greedy and drawn, several
-    choices."""
+    """Requests of all kinds: short and long prompts, some with a common prefix, greedy and sampled, several
+    choices.
+    """
     pick = random.Random(seed)
     common = tuple(pick.randrange(3, 300) for _ in range(40))
     asks = []
@@ -92,7 +94,7 @@ def in_server(main: Callable[[InferenceServer], Awaitable[T]], **changes: object
 
 
 async def settled(server: InferenceServer) -> None:
-    """Wait until nobody is left, and see that nothing is."""
+    """Wait until no request is left, and check that no resource is."""
     model = server.model(MODEL)
     scheduler = model.core.scheduler
 

@@ -18,7 +18,7 @@ __all__ = ["MODEL", "Serving", "config", "running", "serving"]
 
 @pytest.fixture(scope="session", autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where reports of hangs go: not into the user's own."""
+    """Folder for hang reports, instead of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(folder))

@@ -57,7 +57,7 @@ class FaultyRunner:
 
 
 async def plant(server: InferenceServer, model: str) -> FaultyRunner:
-    """Between two steps, so that no step is half the real runner's."""
+    """Switch between two steps, so that no step runs partly on the real runner."""
     served = server.model(model)
     faulty = FaultyRunner(served)
 

@@ -31,12 +31,12 @@ UNTIL = """new Promise((done, failed) => {
 
 
 def chromium() -> str | None:
-    """Where the browser is, None where there is none."""
+    """Return the path of the browser, None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """A browser process. It reads commands from its descriptor 3 and answers on 4: JSON, each ended by a NUL."""
+    """A browser process. It reads commands from file descriptor 3 and answers on 4, as JSON terminated by NUL."""
 
     def __init__(self, program: str, profile: str) -> None:
         commands, self._to = os.pipe()
@@ -56,7 +56,7 @@ class Browser:
         self.tabs: dict[str, Tab] = {}
 
     def call(self, method: str, *, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """The result of a command of the protocol. Raises RuntimeError with what the browser said."""
+        """Return the result of a protocol command. Raises RuntimeError with the browser's message."""
         self._last += 1
         command = {"id": self._last, "method": method, "params": params}
         if session is not None:
@@ -102,7 +102,9 @@ def browser(program: str) -> Iterator[Browser]:
 
 @dataclass(eq=False)
 class Tab:
-    """A page with storage of its own. `complaints`: exceptions and errors of its console; `fetched`: every URL."""
+    """A page with separate storage. `complaints`: exceptions and console errors; `fetched`: every requested
+    URL.
+    """
 
     browser: Browser
     session: str
@@ -124,7 +126,7 @@ class Tab:
         return self.browser.call(method, session=self.session, **params)
 
     def look(self, *, width: int = 1280, height: int = 800, scheme: str = "light") -> None:
-        """The size of the window in CSS pixels, and the colours the system asks for."""
+        """Set the window size in CSS pixels and the system's colour scheme."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
@@ -135,14 +137,16 @@ class Tab:
         self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def ask(self, expression: str) -> Any:
-        """An expression's value in the page, promises awaited. Raises AssertionError with what it threw."""
+        """Evaluate an expression in the page and await promises. Raises AssertionError with the exception that it
+        threw.
+        """
         answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise AssertionError(f"{expression}\n{answer['exceptionDetails']['exception'].get('description')}")
         return answer["result"].get("value")
 
     def until(self, expression: str) -> Any:
-        """Wait for an expression to be true; its value."""
+        """Wait until an expression is true; return its value."""
         return self.ask(UNTIL % (1000 * PATIENCE_SECONDS, expression))
 
     def text(self, selector: str) -> str:

@@ -13,7 +13,7 @@ from zinc_rt.serve.engine.requests import Ask
 
 
 def body_of(ask: Ask, *, stream: bool) -> dict[str, Any]:
-    """A plain completion's. What the API calls otherwise is said its way."""
+    """A plain completion's. Fields with other names in the API are renamed."""
     sampling = ask.sampling
     return {
         "model": ask.model,
@@ -45,8 +45,8 @@ class RequestFailed(Exception):
 async def asked(
     client: httpx.AsyncClient, ask: Ask, *, stream: bool, leave_after: int | None = None
 ) -> list[Answer]:
-    """Every choice, whole; `leave_after`: events of a stream, behind which the connection is dropped. Raises
-    RequestFailed."""
+    """Return every choice completely; `leave_after`: number of stream events after which the connection is closed.
+    Raises RequestFailed."""
     answers = [Answer() for _ in range(ask.sampling.n)]
     body = body_of(ask, stream=stream)
     if not stream:
@@ -82,14 +82,14 @@ def _take(answers: list[Answer], reply: dict[str, Any]) -> None:
 
 
 def client_of(url: str, key: str = "") -> httpx.AsyncClient:
-    """As many connections as there are requests."""
+    """Use one connection per request."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60)
 
 
 async def drop_after(url: str, sent: bytes, *, wait_seconds: float = 0.0, read: int = 0) -> None:
-    """A connection that says so much, reads so many bytes at least, and is gone."""
+    """Open a connection, send this, read at least that many bytes, and close it."""
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -103,7 +103,7 @@ async def drop_after(url: str, sent: bytes, *, wait_seconds: float = 0.0, read: 
 
 
 def post_bytes(body: dict[str, Any], path: str = "/v1/completions") -> bytes:
-    """The whole of a request as it stands on the wire."""
+    """Return the complete request as sent on the wire."""
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(data)}\r\n\r\n".encode() + data

@@ -37,7 +37,7 @@ class Script:
 
 @dataclass
 class ScriptedSite:
-    """Where it listens, and the script it follows now."""
+    """The address of the server and its current script."""
 
     url: str = ""
     script: Script = field(default_factory=Script)
@@ -61,7 +61,7 @@ def listening_site() -> Iterator[ScriptedSite]:
 
 
 def says(*words: str) -> list[str]:
-    """The lines of an answer in as many chunks."""
+    """Send the lines of an answer as separate chunks."""
     return [delta(role="assistant", content=""), *(delta(content=word) for word in words), *end()]
 
 

@@ -35,7 +35,7 @@ def headers(name: str) -> dict[str, str]:
 
 
 def raw(serving: Serving, target: str, method: str = "GET", key: str = "") -> str:
-    """An answer to a target that no client library would send as it is."""
+    """Return the answer to a raw target that a client library would normalise."""
     address = httpx.URL(serving.url)
     lines = [f"{method} {target} HTTP/1.1", "host: x", "connection: close"]
     lines += [f"authorization: Bearer {key}"] if key else []

@@ -57,7 +57,7 @@ def page(chrome: Browser, site: ScriptedSite, script: Script) -> Iterator[Tab]:
 
 
 def say(page: Tab, text: str, *, until: str = "!running") -> None:
-    """As a reader does: into the field, Enter."""
+    """Type into the field and press Enter, like a user."""
     before = page.count("li.turn")
     page.ask("at('prompt').focus()")
     page.type(text)
@@ -401,7 +401,7 @@ def test_every_colour_has_sufficient_contrast(page: Tab, site: ScriptedSite, sch
 
 
 def luminance(page: Tab, name: str) -> float:
-    """WCAG's relative one, of a colour of the page's palette."""
+    """Return WCAG's relative luminance of a colour of the page's palette."""
     rgb = page.ask(
         f"(e => {{ e.style.color = 'var(--{name})'; document.body.append(e); const c = getComputedStyle(e).color;"
         " e.remove(); return c.match(/[0-9]+/g).map(Number) })(document.createElement('i'))"

@@ -32,7 +32,7 @@ def http(serving: Serving) -> Any:
 
 
 def stalled(serving: Serving, seconds: float) -> None:
-    """The engine's thread does something else for so long."""
+    """Block the engine's thread for that long."""
     event = threading.Event()
 
     def sleep() -> None:

@@ -24,7 +24,7 @@ ids = {f"{case.format}-{n}": case for n, case in enumerate(TRANSCRIPTS)}
 
 
 def parts_of(deltas: list[Delta]) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """Content, reasoning and calls, as a client puts them together."""
+    """Return content, reasoning and calls, as assembled by a client."""
     content, reasoning, calls = "", "", list[list[str]]()
     for delta in deltas:
         assert sum(map(bool, (delta.content, delta.reasoning_content, delta.tool_calls))) == 1

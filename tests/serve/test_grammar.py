@@ -58,7 +58,7 @@ def allowed(grammar: Grammar) -> list[int]:
 
 
 def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int) -> Iterator[int]:
-    """Tokens drawn at random, end tokens only where there is no other choice: then it is over."""
+    """Sample random tokens; an end token is used only if nothing else is allowed, and ends the answer."""
     random = np.random.default_rng(seed)
     for _ in range(maximum):
         if grammar.complete:
@@ -233,7 +233,7 @@ FREE = Sampling(max_tokens=20, ignore_eos=True)
 
 
 def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tuple[int, ...], str]]:
-    """Of two prompts, greedy and drawn, with one beside them that has no grammar."""
+    """Answer two prompts, greedy and sampled, together with a request without a grammar."""
     with LLM(model, tier=tier, device=device, slots=4, ctx=96) as llm:
         assert llm.tokenizer is not None
         grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
@@ -408,7 +408,7 @@ def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, fo
 
 
 def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
-    """Whether a text is an answer of the grammar."""
+    """Return whether the grammar accepts a text."""
     grammar = compiler.compile(spec)
     for token in compiler.tokenizer.encode(text, add_special=False, continues=True):
         if not grammar.failure and not grammar.complete:

@@ -41,7 +41,7 @@ def wanted() -> list[list[Answer]]:
 
 @pytest.fixture
 def own() -> Iterator[Serving]:
-    """A server of the test's own: something in it breaks."""
+    """A separate server for the test, in which something fails."""
     yield from running(config())
 
 
@@ -201,7 +201,7 @@ def test_dropped_connections_leave_nothing_allocated(
         await settled(serving.server)
 
     def held() -> tuple[int, int]:
-        """Handles and streams. Requests of the last step are the engine thread's until its next one."""
+        """Handles and streams. The engine thread owns requests of the last step until its next step."""
         gc.collect()
         # by its type: isinstance would have lazy modules of others load themselves
         counts = Counter(type(item) for item in gc.get_objects())

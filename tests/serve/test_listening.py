@@ -43,7 +43,7 @@ def test_lost_device_notifies_every_client_and_exits_1() -> None:
 
 
 def served_until_told(settings: Config, use: Callable[[InferenceServer], Coroutine[Any, Any, None]]) -> list[str]:
-    """Serve, use the server, and end it with SIGTERM; what it says. Its exit code must be 1."""
+    """Start a server, use it and stop it with SIGTERM; return its output. Its exit code must be 1."""
     server, result = InferenceServer(settings), list[str]()
     used: list[asyncio.Future[None]] = []
 

@@ -31,7 +31,7 @@ ANYHOW: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "da
 
 
 def schema(document: dict[str, Any], phases: list[str]) -> Any:
-    """A document as schemathesis reads it. `coverage`: each limit of each parameter from both sides."""
+    """Load a schema with schemathesis. `coverage`: test each limit of each parameter from both sides."""
     include = schemathesis.openapi.from_dict(document).include(path_regex=OURS)
     include.config.phases.update(phases=phases)
     return include

@@ -37,7 +37,7 @@ TIGHT = ServerSettings(
 
 @pytest.fixture(scope="module")
 def tight() -> Iterator[int]:
-    """The port of a server with tight limits, which answers with how many bytes it was sent."""
+    """The port of a server with tight limits, which answers with the number of bytes received."""
     app = FastAPI()
     settings = config(server=TIGHT, tenants=(TenantSettings(id="a", keys=(KEPT,)),))
     server: Any = SimpleNamespace(tenancy=Tenancy(settings), config=settings, models={})
@@ -225,7 +225,7 @@ def test_requests_per_minute_refill_evenly(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def tenants_of(*tenants: TenantSettings) -> tuple[tuple[TenantSettings, ...], dict[str, dict[str, str]]]:
-    """Each with a key, and the headers to ask with."""
+    """Each tenant has a key; return the request headers."""
     result = {tenant.id: new_key(tenant.id) for tenant in tenants}
     keyed = tuple(replace(tenant, keys=(result[tenant.id][1],)) for tenant in tenants)
     return keyed, {name: {"authorization": f"Bearer {key}"} for name, (key, _) in result.items()}

@@ -41,7 +41,7 @@ def reload(filed: Serving) -> httpx.Response:
 
 
 def tokens(filed: Serving, key: str = ALICE_KEY) -> int:
-    """How many an answer has; its status where there is none."""
+    """Return the number of tokens of an answer, or the status if there is none."""
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 9, "ignore_eos": True}
     headers = {"authorization": f"Bearer {key}"}
     answer = httpx.post(f"{filed.url}/v1/completions", json=body, headers=headers, timeout=30)

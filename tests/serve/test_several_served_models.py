@@ -88,7 +88,7 @@ def test_running_request_gets_time_to_finish_before_unload() -> None:
 
 @dataclass(eq=False)
 class FakeModel:
-    """As much of a ServedModel as decides about it."""
+    """The part of a ServedModel that affects the decision."""
 
     id: str
     used_at: float = 0.0

@@ -34,7 +34,7 @@ def answer(number: int, length: int) -> bytes:
 
 
 class TextRunner:
-    """Draws the next byte of a request's answer, whatever else is in the step."""
+    """Samples the next byte of a request's answer, independent of the rest of the step."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self.counts = RunnerCounts()
@@ -60,7 +60,7 @@ class TextRunner:
 
 @dataclass
 class Service:
-    """Sixteen slots and as many requests of `length` tokens. A step takes a millisecond."""
+    """Sixteen slots, with sixteen requests of `length` tokens. A step takes a millisecond."""
 
     length: int
     client_timeout_steps: int
@@ -80,7 +80,7 @@ class Service:
         self.within = namespace("m", "canonical-1", "f32", 16)
 
     async def run(self, stall_steps: int) -> None:
-        """Answer all requests. The reader of request STALLED reads nothing for so many steps."""
+        """Answer all requests. The reader of request STALLED reads nothing for that many steps."""
         streams = [self.ask(number) for number in range(SLOTS)]
         resumed = asyncio.Event()
         readers = [asyncio.create_task(self.read(stream, resumed)) for stream in streams]
@@ -138,7 +138,7 @@ LONG = pytest.param(10_000, 10_500, marks=pytest.mark.rest)
 
 
 def answers(length: int) -> dict[int, str]:
-    """The text of every request, whose last character may be cut."""
+    """Return the text of every request, whose last character may be truncated."""
     return {number: answer(number, length).decode(errors="ignore") for number in range(SLOTS)}
 
 

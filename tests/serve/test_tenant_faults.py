@@ -106,7 +106,7 @@ def test_cancelled_request_of_removed_tenant_gets_the_reason(house: Serving) -> 
 
 
 async def flood(serving: Serving) -> None:
-    """Long prompts and long answers, many more than there are slots."""
+    """Long prompts and answers, many more than slots."""
     pick = random.Random(7)
     async with client_of(serving.url, BOB_KEY) as client:
         asks = [
@@ -118,7 +118,7 @@ async def flood(serving: Serving) -> None:
 
 
 async def vanish(serving: Serving) -> None:
-    """Requests whose clients are gone before the answer."""
+    """Requests whose clients disconnect before the answer."""
     head = f"authorization: Bearer {BOB_KEY}\r\n"
     text = post_bytes(body_of(LONG, stream=True)).replace(b"host:", f"{head}host:".encode(), 1)
     while True:
@@ -185,7 +185,7 @@ def test_activity_of_another_tenant_costs_no_steps(
             return False
 
         class Arrivals:
-            """Steps so far, as a request of hers came to the scheduler."""
+            """Record the step number when a request of this tenant reaches the scheduler."""
 
             def event(self, what: str, request: Request, amount: int) -> None:
                 if what == "arrive" and request.tenant == ALICE_NUMBER:

@@ -40,7 +40,7 @@ ASK: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def families() -> Iterator[Serving]:
-    """The same model under the formats of several families, which the tiny template does not tell."""
+    """The same model with the formats of several families, which cannot be detected from the tiny template."""
     names = ("qwen3", "qwen3-xml", "mistral", "plain")
     models = tuple(ModelSettings(name, MODEL, ctx=256, slots=2, format=name) for name in names)
     yield from running(config(models=models))

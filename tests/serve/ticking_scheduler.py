@@ -15,7 +15,7 @@ PAGE = 4
 
 
 def scheduler_of(names: list[str]) -> tuple[Scheduler, UsageLedger, list[Namespace]]:
-    """Of these tenants, with plenty of pages, four slots and a context of 64."""
+    """A scheduler for these tenants, with ample pages, four slots and a context of 64."""
     now = itertools.count(0, 1_000_000)
     runner, ledger = IdleRunner(), UsageLedger(names, {"full": 400})
     cache = KvCache((PageGroup("full", 400),), PAGE, 64, 0)

@@ -21,8 +21,9 @@ TOOLS = {"weather": WEATHER, "now": {"type": "object", "properties": {}}}
 
 @dataclass(frozen=True)
 class Transcript:
-    """An answer's text with its marks, and its parts. `prompt`: how the prompt in front of it ends; `error`: a
-    part of what is said of a call that was none."""
+    """An answer's text with markers, and its parts. `prompt`: the end of the preceding prompt; `error`: part of
+    the message about an invalid call.
+    """
 
     format: str
     text: str
@@ -38,7 +39,7 @@ LONG = f'{{"name": "now", "arguments": {{"a": {"9" * 5000}}}}}'  # more digits t
 
 
 def _json_calls(format: str) -> list[Transcript]:
-    """Of the families that write calls as JSON between <tool_call> and </tool_call>."""
+    """Transcripts of families that write calls as JSON between <tool_call> and </tool_call>."""
     one = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 2}}\n</tool_call>'
     call = ("weather", '{"city": "Köln", "days": 2}')
     return [

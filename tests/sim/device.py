@@ -28,7 +28,7 @@ VRAM_PUBLIC = VRAM | kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
 
 
 class IdleCp:
-    """Runs nothing. `stuck`: queues refuse to leave."""
+    """Runs nothing. `stuck`: queues cannot be removed."""
 
     def __init__(self, kmd: Kmd, chip: Chip, look: Callable[[], object]) -> None:
         self.kmd, self.look, self.stuck = kmd, look, False
@@ -132,7 +132,7 @@ class Client:
         return self.driver.mmap(self.drm, size_bytes or buffer["size"], buffer["mmap_offset"], 3)
 
     def queue_arguments(self, **changes: Any) -> dict[str, Any]:
-        """Buffers made and mapped as the kernel wants them; then `changes`."""
+        """Create and map buffers as the kernel requires, then apply `changes`."""
         sizes = self.gpu.chip.cwsr(old_table=not self.gpu.linux.gfx1151_new_table)
         save = sizes.save_restore_bytes
         arguments = {

@@ -50,7 +50,7 @@ END_PROGRAM = 0xBFB00000
 
 @dataclass
 class Verdict:
-    """What was seen over the run; `wrong` is empty where all held."""
+    """The observations of the run; `wrong` is empty if everything was correct."""
 
     minutes: float = 0.0
     lives: int = 0  # hostile connections, as many as processes counted
@@ -99,7 +99,7 @@ def any_packets(random_: random.Random, known: list[int]) -> list[int]:
 
 
 def any_waves(random_: random.Random, code: outsider.Buffer) -> list[int]:
-    """A dispatch of any words, with registers that are mostly those of a kernel."""
+    """A dispatch of random words, with registers mostly taken from a kernel."""
     assert code.host is not None
     start = random_.randrange(0, 8) * 256
     program = [random_.choice((random_.getrandbits(32), 0x7E000280 | random_.getrandbits(9) << 9, 0xBF800000))
@@ -178,7 +178,7 @@ def life(path: Path, random_: random.Random) -> None:
 
 
 def hostile(path: Path, seed: int) -> int:
-    """Lives until it is killed, or until nobody listens any more."""
+    """Runs until it is killed or its connection is closed."""
     random_ = random.Random(seed)
     lives = 0
     while True:
@@ -196,7 +196,7 @@ def hostile(path: Path, seed: int) -> int:
 
 
 class Healthy:
-    """A fill by the command processor and a copy by the DMA engine, over and over, checked to the byte."""
+    """Repeat a fill by the command processor and a copy by the DMA engine, and check every byte."""
 
     def __init__(self, path: Path) -> None:
         self.client = Outsider(path)
@@ -315,7 +315,7 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
 def _leftovers(
     device: subprocess.Popen[str], healthy: Healthy, verdict: Verdict, settled: float, alone: int
 ) -> None:
-    """The hostile ones are gone: so is what they held."""
+    """Check that the resources of the hostile processes are freed after they exit."""
     late = time.monotonic() + 20
     while file_count(device.pid) > alone + KEPT_FILES and time.monotonic() < late:
         time.sleep(0.1)

@@ -29,7 +29,7 @@ def _read_pointer(queue: Queue) -> int:
 
 
 def kfd_life() -> str:
-    """Two queues, fences, read pointers, an event. "" where all is well, else what went wrong and the findings."""
+    """Two queues, fences, read pointers, an event. Return "" on success, else the error and the findings."""
     with machine() as owner:
         try:
             seen = _kfd_life(owner)
@@ -58,7 +58,7 @@ def _kfd_life(owner: SimMachine) -> str:
 
 
 def user_queue_life() -> str:
-    """The same for user queues: fences of memory and of the kernel."""
+    """The same for user queues: memory fences and kernel fences."""
     with machine(linux=FREE_IN_100_MS) as owner, pytest.MonkeyPatch.context() as patch:
         patch.setattr(UserqGpu.settle, "__defaults__", (SECONDS,))  # page tables that never come
         try:
@@ -95,7 +95,7 @@ Swap = tuple[str, str]
 
 
 def swaps(struct: Struct) -> Iterator[Swap]:
-    """Pairs of members of one width at two places."""
+    """Return pairs of members with equal width at different offsets."""
     for one, other in combinations(struct.fields, 2):
         same_width = struct.fields[one].size_bytes == struct.fields[other].size_bytes
         if same_width and struct.offsets[one] != struct.offsets[other]:
@@ -109,7 +109,7 @@ def swapped(struct: Struct, swap: Swap) -> Struct:
 
 
 def plant_struct(patch: pytest.MonkeyPatch, module: ModuleType, name: str, wrong: Struct) -> None:
-    """The runtime's struct `name` of that uapi module, and the ioctl that carries it."""
+    """The struct `name` of that uapi module in the runtime, and the ioctl that uses it."""
     right = getattr(module, name)
     for key, item in list(vars(module).items()):
         if isinstance(item, Ioctl) and item.struct is right:
@@ -118,7 +118,7 @@ def plant_struct(patch: pytest.MonkeyPatch, module: ModuleType, name: str, wrong
 
 
 def passed_unseen(life: Callable[[], str], module: ModuleType, name: str, harmless: frozenset[Swap]) -> list[Swap]:
-    """The swaps of two members that a life on the device did not notice."""
+    """Return the swaps of two members that a run on the device did not detect."""
     struct = getattr(module, name)
     unseen = []
     for swap in set(swaps(struct)) - harmless:

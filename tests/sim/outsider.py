@@ -31,7 +31,7 @@ UNIT_BYTES = {COMPUTE_QUEUE: 4, SDMA_QUEUE: 1, AQL_QUEUE: 64}  # of write pointe
 
 
 class Wire:
-    """The messages of docs/simulated-device.md."""
+    """Implements the messages of docs/simulated-device.md."""
 
     def __init__(self, path: Path, version: object = 1) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -95,7 +95,7 @@ class Outsider:
         self.doorbells: mmap.mmap | None = None
 
     def ioctl(self, request: int, body: bytes, array_at: int = 0, content: bytes = b"", **more: Any) -> bytes:
-        """The struct as it comes back, then what was written to the one array."""
+        """Return the returned struct, then the data written to the array."""
         arrays = [[array_at, len(content), True]] if content else []
         size = request >> 16 & 0x3FFF
         assert len(body) == size
@@ -159,7 +159,9 @@ class Outsider:
         return Buffer(0, 0x2000, 0, self.doorbells)
 
     def save_area(self) -> tuple[int, int, int]:
-        """Control stack, save area, whole buffer: the kernel's arithmetic on the node's figures."""
+        """Return the sizes of control stack, save area and whole buffer, computed from the node's properties like
+        in the kernel.
+        """
         compute_units = self.properties["simd_count"] // self.properties["simd_per_cu"]
         control = 40 + compute_units * 32 * 12 + 8 + PAGE - 1 & -PAGE
         saved = control + (compute_units * (0x60000 + 0x4000 + 0x10000 + 0x1000) + PAGE - 1 & -PAGE)
@@ -193,7 +195,7 @@ class Queue:
         self.queue_id = struct.unpack_from("<I", answer, 52)[0]
 
     def submit(self, dwords: list[int]) -> None:
-        """Dwords, then the write pointer, then the doorbell."""
+        """Write the dwords, then the write pointer, then the doorbell."""
         assert self.ring.host is not None
         words = memoryview(self.ring.host).cast("I")
         index = self.end * self.unit // 4
@@ -216,7 +218,7 @@ def halves(value: int) -> list[int]:
 
 
 def release_mem(va: int, value: int, *, data: int = 2, interrupt: int = 0, context: int = 0) -> list[int]:
-    """End of pipe, event 0x14 of index 5; vector caches and GL2 invalidated, GL2 written back, in sequence."""
+    """End of pipe, event 0x14 with index 5: invalidate vector caches and GL2, and write back GL2, in sequence."""
     return [0xC0064900, 0x704514, data << 29 | interrupt << 24, *halves(va), *halves(value), context]
 
 

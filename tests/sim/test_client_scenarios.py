@@ -26,7 +26,7 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler 
 
 @dataclass(frozen=True)
 class Ran:
-    """What the program printed: scenarios by verdict, and what `zinc-rt sim` said of findings."""
+    """The program's output: scenarios by verdict, and the findings from `zinc-rt sim`."""
 
     passed: set[str]
     failed: set[str]

@@ -25,7 +25,7 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimClien
 
 
 def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """The next answer is waited for under that many Ctrl-C."""
+    """Wait for the next answer while that many Ctrl-C arrive."""
     real = wire.receive
 
     def receive(*arguments: object) -> wire.WireMessage:

@@ -19,7 +19,7 @@ WAITS.add("DRM_IOCTL_AMDGPU_USERQ_WAIT")
 
 
 def some(random_: random.Random, bits: int, known: list[int]) -> int:
-    """A number: an edge, a small one, one that means something here, or any."""
+    """Return a number: an edge value, a small value, a meaningful value, or a random one."""
     edges = [0, 1, 2, 3, PAGE, PAGE - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 47, (1 << 63), (1 << 64) - 1]
     choice = random_.choice([edges, known, range(16), [random_.getrandbits(bits)]])
     return random_.choice(list(choice)) & ((1 << bits) - 1)

@@ -99,7 +99,7 @@ def test_wrong_ioctl_number_is_always_detected(name: str, shift: int, monkeypatc
 
 
 def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The class's default of a field, as `@packet` keeps it."""
+    """Return the class's default for a field, as stored by `@packet`."""
     result: Any = packet.__init__
     assert f"_default_{field}" in result.__globals__
     monkeypatch.setitem(result.__globals__, f"_default_{field}", value)

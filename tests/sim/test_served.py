@@ -53,7 +53,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def nops(driver: Driver, count: int = 16, seconds: float = 10) -> bool:
-    """A queue, NOPs, a doorbell: did the read pointer get there?"""
+    """Create a queue, submit NOPs, ring the doorbell; return whether the read pointer reached the end."""
     node = find_gpus(driver).gpus[0].node
     assert node is not None
     with KfdProcess(driver) as process:

@@ -75,7 +75,9 @@ def interface_differences(runtime: ModuleType, device: ModuleType, header: str) 
 
 
 def undeclared(runtime: ModuleType, device: ModuleType) -> list[str]:
-    """What the runtime declares and the device's tables lack: structs, and members of structs both have."""
+    """Return the structs, and members of common structs, that the runtime declares and the device's tables
+    lack.
+    """
     lacking = []
     for name, struct in vars(runtime).items():
         if not isinstance(struct, Struct):

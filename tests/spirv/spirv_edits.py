@@ -26,7 +26,7 @@ def edited(data: bytes, change: Callable[[SpirvInstruction], Words | None]) -> b
 
 
 def first(opcode: int, new: Callable[[SpirvInstruction], Words]) -> Callable[[SpirvInstruction], Words | None]:
-    """A change of the first instruction with an opcode alone."""
+    """Return an edit of the first instruction with an opcode."""
     result = []
 
     def change(instruction: SpirvInstruction) -> Words | None:
@@ -44,7 +44,7 @@ def before(opcode: int, *words: int) -> Callable[[SpirvInstruction], Words | Non
 
 
 def without(opcode: int, *operands: int) -> Callable[[SpirvInstruction], Words | None]:
-    """No instruction with an opcode whose last operands are these."""
+    """Remove the instructions with an opcode whose last operands are these."""
 
     def change(instruction: SpirvInstruction) -> Words | None:
         return () if instruction.opcode == opcode and instruction.operands[-len(operands) :] == operands else None
@@ -53,7 +53,7 @@ def without(opcode: int, *operands: int) -> Callable[[SpirvInstruction], Words |
 
 
 def float_constant(data: bytes, bits: int) -> tuple[int, bytes]:
-    """The id of a float constant, and the module with it."""
+    """Return the id of a float constant, and the module that contains it."""
     module = read(data)
     real = next(item.operands[0] for item in module.of(Opcode.TypeFloat))
     bound = module.words[3]

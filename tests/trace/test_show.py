@@ -24,7 +24,7 @@ Taps = dict[tuple[int, str], np.ndarray]
 
 
 def recorded(path: Path, level: Level) -> Taps:
-    """Three steps; what a tap saw of every node of the last two, by step and label."""
+    """Run three steps; return the tapped values of every node of the last two, by step and label."""
     seen: Taps = {}
     with Engine(read_gguf(MODEL), CpuBackend("canonical-1"), ctx=64) as engine, record(engine, path, level):
         sequence = engine.open()

@@ -47,7 +47,7 @@ STEP = {  # what the step counts, bytes by buffer
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, Path]:
-    """The same step of two sequences at each level, after one that leaves other bytes behind it in the block."""
+    """Record the same step of two sequences at each level, after a step that leaves other bytes in the block."""
     folder = tmp_path_factory.mktemp("writes")
     result = {level: folder / f"{level}.zlog" for level in LEVELS}
     for level, path in result.items():

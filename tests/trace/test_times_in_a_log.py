@@ -33,7 +33,7 @@ TICK_NS = 1000
 
 @pytest.fixture
 def t1(monkeypatch: pytest.MonkeyPatch) -> Backend:
-    """Simulated, with a counter that counts its readings."""
+    """A simulated device with a counter that advances at each read."""
     readings = itertools.count(1)
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")

@@ -20,8 +20,8 @@ from zinc_rt.validate.command import main
 
 @pytest.fixture(scope="session")
 def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder of this run: a model's reference is computed once, and one that a planted fault spoilt does
-    not outlive the run. Compiled kernels are those of all tests.
+    """A cache folder for this run: each model's reference is computed once, and a reference corrupted by a planted
+    fault is not reused by later runs. Compiled kernels are shared by all tests.
     """
     folder = tmp_path_factory.mktemp("cache") / "zinc-rt"
     folder.mkdir()
@@ -51,7 +51,7 @@ def validate(tmp_path: Path) -> Validate:
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Planting:
-    """From here on T1 is there, with this wrong in it."""
+    """Make T1 available with this defect."""
 
     def planted(what: Plant) -> None:
         def opened(choice: Choice, ordering: str, **options: int) -> Backend:

@@ -19,7 +19,7 @@ def name_of(result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a run of the command left: its exit code and its report."""
+    """The result of a command: its exit code and its report."""
 
     exit: int
     report: dict[str, Any]
@@ -35,7 +35,7 @@ class Seen:
         return named[0]
 
     def named(self, status: str, kind: str = "") -> list[str]:
-        """The names of the results with this status, in the report's order."""
+        """Return the names of the results with this status, in the report's order."""
         return [
             name_of(result)
             for result in self.results
@@ -60,7 +60,7 @@ def golden_of(model: str) -> str:
 
 
 def refused(capsys: Capture, *options: str) -> str:
-    """What the command says of options it does not take."""
+    """Return the command's message about options that it does not accept."""
     capsys.readouterr()
     assert main(list(options)) == 2
     seen = capsys.readouterr()

@@ -60,7 +60,7 @@ EARLY = replace(FINDING, rule="uninitialised-lds", sentence="kernel swiglu pc 0x
 
 
 class FoundBackend(PlantedBackend):
-    """Right in every bit, on a device that objects."""
+    """A run with every bit right, on a device with findings."""
 
     def __init__(self, ordering: str, plant: Plant, found: list[Finding]) -> None:
         super().__init__(ordering, plant)
@@ -107,11 +107,11 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
 
 
 class Parsed(Exception):
-    """A command line was taken, and nothing ran."""
+    """Raised after a command line was accepted, before anything runs."""
 
 
 def assert_it_parses(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every part of it as written; what is recorded too."""
+    """Check that every part was written, including the record."""
 
     parse = argparse.ArgumentParser.parse_args
 

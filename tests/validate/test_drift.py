@@ -36,7 +36,7 @@ def rewritten(path: Path, **changed: np.ndarray) -> Path:
 
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain limit between what a layer adds on its own and what three add together."""
+    """The plain limit, set between the error of one layer and the total error of three."""
     monkeypatch.setattr(limits, "GOLDEN", limits.Limit(max_abs=4.7e-6, why="for this test"))
     monkeypatch.setattr(limits, "OF_PEAK", 0.0)
 
@@ -81,7 +81,7 @@ def test_golden_without_layers_skips_isolation(tmp_path: Path, capsys: pytest.Ca
 
 
 def stream(seed: int = 0) -> dict[str, np.ndarray]:
-    """Three layers that each add to a stream, the prompt and some tokens more."""
+    """Three layers that each add to a stream, for the prompt and some more tokens."""
     random = np.random.default_rng(seed)
     added = random.standard_normal((3, PROMPT + STEPS, WIDTH)).astype(np.float32)
     return {f"l_out-{layer}": value for layer, value in enumerate(np.cumsum(added, axis=0))}

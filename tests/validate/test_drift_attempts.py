@@ -55,7 +55,7 @@ def one_token(program: LoweredGraph) -> bool:
 
 
 def part_scaled(label: str, first: int, last: int, factor: float, *, decode: bool = False) -> Plant:
-    """Some columns of a value, one head say, times a factor."""
+    """Multiply some columns of a value, for example one head, by a factor."""
 
     def scaled(array: np.ndarray) -> np.ndarray:
         array = array.copy()
@@ -66,7 +66,7 @@ def part_scaled(label: str, first: int, last: int, factor: float, *, decode: boo
 
 
 def attempts() -> Iterator[Attempt]:
-    """The first eight are the default: one of each kind, the two that once passed among them."""
+    """The first eight run by default: one of each kind, including the two that once passed."""
     scale, eps = "attention scale", "epsilon"
     yield Attempt(
         f"{scale} x 1.002, decode only", "llama-f32", attribute(SCORES, "scale", times(1.002), stage="decode")
@@ -143,7 +143,7 @@ ALL = tuple(attempts())
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Where the models are; deep ones are written when they are first asked for."""
+    """The folder of the models; deep models are written at first use."""
 
     goldens: Path
     own: Path
@@ -162,7 +162,9 @@ class Models:
         return str(model), str(golden)
 
     def _golden(self, model: Path, golden: Path) -> None:
-        """Of another engine as far as `validate` knows: BLAS token by token, which sums in an order of its own."""
+        """A golden that `validate` treats as another engine's: computed by BLAS token by token, which sums in a
+        different order.
+        """
         with Engine(read_gguf(model), CpuBackend("float32-dequant"), ctx=256) as engine:
             seen = capture(engine, IDS, Selection(("l_out-*",)), steps=STEPS, prefill="stepwise")
         count = len(IDS)

@@ -55,7 +55,7 @@ class Fault:
 
 
 def swapped(first: str, second: str) -> Rewrite:
-    """Two nodes of one layer read each other's weight."""
+    """Swap the weights of two nodes of one layer."""
 
     def rewrite(graph: OpGraph) -> OpGraph:
         one, other = (next(node for node in graph.nodes if node.label == label) for label in (first, second))
@@ -67,7 +67,7 @@ def swapped(first: str, second: str) -> Rewrite:
 
 
 def coded(label: str, op: str, change: Callable[..., Any]) -> Plant:
-    """The node's result is `change(result, operands)`."""
+    """Replace the node's result by `change(result, operands)`."""
 
     def wrapped(code: Code) -> Code:
         return lambda math, *operands, **own: change(code(math, *operands, **own), operands)
@@ -76,7 +76,7 @@ def coded(label: str, op: str, change: Callable[..., Any]) -> Plant:
 
 
 def ties_from_the_other_end(routed: Any, operands: Any) -> Any:
-    """Of experts that are equally likely, the one with the larger number first."""
+    """Among equally likely experts, select the one with the larger number first."""
     logits, ids, weights = routed
     last = logits.shape[-1] - 1
     order = last - np.argsort(-logits[:, ::-1], axis=-1, kind="stable")[:, : ids.shape[1]]
@@ -84,7 +84,7 @@ def ties_from_the_other_end(routed: Any, operands: Any) -> Any:
 
 
 def in_whole_tiles(label: str, width: int = 256) -> Plant:
-    """A projection that leaves out what its last, partial tile would add."""
+    """A projection that omits the contribution of its last, partial tile."""
 
     def wrapped(code: Code) -> Code:
         def run_it(math: Any, x: np.ndarray, *operands: Any, **own: Any) -> Any:
@@ -157,7 +157,7 @@ DEFAULT = ("rope base x 1.001", "the same in decode only", "window one long", "t
 
 
 def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
-    """The results against the embedded golden alone, and the digest."""
+    """Return the results against the embedded golden only, and the digest."""
     line = [
         "--model",
         f"{FOLDER / model}.gguf",

@@ -158,7 +158,7 @@ def test_sparkline_is_symmetric_and_reaches_the_farthest_bin() -> None:
 
 
 class Tags(HTMLParser):
-    """Counts tags, and sees that each that opens is closed in its turn."""
+    """Counts tags, and checks that opened tags are closed in order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -78,7 +78,7 @@ def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
 
 
 def other_draw(change: Callable[[Drawn], None], index: int) -> Any:
-    """ModelRunner.collect, whose result is changed in the step of that number."""
+    """Wrap ModelRunner.collect and change its result in the step with that number."""
     real, steps = ModelRunner.collect, [0]
 
     def collect(self: ModelRunner, running: Any) -> Drawn:

@@ -21,7 +21,7 @@ def test_request_mix_is_determined_by_its_seed() -> None:
 
 
 def story(*steps: list[tuple[RequestKey, int, int, int]]) -> MixStory:
-    """Of each step: who, slot, first and last token."""
+    """For each step: request, slot, first and last token."""
     story = MixStory()
     for step in steps:
         who: list[RequestKey] = [(0, 0)] * 8

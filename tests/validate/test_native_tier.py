@@ -56,7 +56,7 @@ def native(
 
 
 def tapped(engine: Engine, tokens: list[int], prefill: str = "batched") -> Values:
-    """Every node's results in graph order, then the logits."""
+    """Return every node's results in graph order, then the logits."""
     values: Values = []
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
@@ -91,7 +91,7 @@ _KNOWN: dict[tuple[Path, str], Values] = {}
 
 
 def _wanted(gguf: GGUFFile, ordering: str) -> Values:
-    """The oracle's, once for each model and ordering of a process."""
+    """Return the oracle's values, computed once per process for each model and ordering."""
     key = (gguf.path, ordering)
     if key not in _KNOWN:
         with Engine(gguf, CpuBackend(ordering), ctx=CTX) as engine:

@@ -32,8 +32,9 @@ from zinc_rt.validate.command import main
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One plant and where it has to be seen first. Where what is wrong leaves no value of its own (a write that
-    was dropped, a table), `seen` is the first value that shows it."""
+    """A planted defect and the value in which it must be detected first. If the defect has no value of its own (a
+    dropped write, a table), `seen` is the first value that shows it.
+    """
 
     name: str
     model: str

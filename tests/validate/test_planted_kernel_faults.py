@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx120
 
 @dataclass(frozen=True)
 class Fault:
-    """Bit `bit` of the instruction whose text begins with `text` (n-th of these), and the node it spoils first."""
+    """Bit `bit` of the n-th instruction whose text begins with `text`, and the first node with a wrong result."""
 
     kernel: str
     text: str

@@ -24,14 +24,14 @@ FEW = ("--tokens", "3,1,4", "--steps", "1")
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder the results go to, nothing in it."""
+    """The empty folder for the results."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "zinc-rt" / "validate"
 
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows by a word for every pass that really runs."""
+    """Grows by one entry for every pass that is actually computed."""
     passes: list[str] = []
 
     def counted(*arguments: Any, **options: Any) -> CapturedRun:
@@ -57,7 +57,7 @@ OF_NOW = ("started", "wall_seconds", "direct_compute_ops", "model_execution")
 
 
 def without_clock(seen: Seen) -> dict[str, Any]:
-    """Nor what says which of it was computed now."""
+    """Also without the fields that state what was computed in this run."""
     report = {key: value for key, value in seen.report.items() if key not in OF_NOW}
     details = {key: value for key, value in report["details"].items() if key not in ("from_disk", "programs")}
     return {**report, "details": details}

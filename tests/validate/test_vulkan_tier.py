@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("vulkan_driver")
 
 @pytest.fixture
 def wrong_swiglu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One multiplication of the kernel is an addition."""
+    """Replace one multiplication of the kernel by an addition."""
     own = table.KERNELS
     added = first(Opcode.FMul, lambda item: instruction(Opcode.FAdd, *item.operands))
     wrong = edited(own.module("swiglu"), added)

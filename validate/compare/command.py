@@ -44,7 +44,10 @@ def parser() -> argparse.ArgumentParser:
         "-p", "--prompt", metavar="TEXT", help="prompt for the values (default: a sentence of 20 words)"
     )
     which.add_argument(
-        "--tokens", type=options.token_list, metavar="1,2,3", help="token ids instead; not all peers accept them"
+        "--tokens",
+        type=options.token_list,
+        metavar="1,2,3",
+        help="token ids instead of a prompt; not all peers accept them",
     )
     who = parser.add_argument_group("peers")
     who.add_argument("--peers", metavar="A,B", help="only these peers (default: all); --peers help lists them")
@@ -58,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     who.add_argument(
         "--device", type=options.device_name, metavar="WHICH", default="auto",
-        help="device of this runtime's tiers; sim: a simulated R9700, proves nothing about hardware "
+        help="device of this runtime's tiers; sim: a simulated R9700, which proves nothing about hardware "
         "(default auto)",
     )  # fmt: skip
     who.add_argument(
@@ -76,7 +79,11 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--no-values", action="store_true", help="measure speed only")
     what.add_argument("--no-speed", action="store_true", help="compare values only")
     what.add_argument(
-        "--prompt-tokens", type=int, default=128, metavar="N", help="prompt tokens of the speed runs (default 128)"
+        "--prompt-tokens",
+        type=int,
+        default=128,
+        metavar="N",
+        help="number of prompt tokens in the speed runs (default 128)",
     )
     what.add_argument(
         "-n",
@@ -84,9 +91,11 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=64,
         metavar="N",
-        help="generated tokens of the speed runs (default 64)",
+        help="number of generated tokens in the speed runs (default 64)",
     )
-    what.add_argument("--runs", type=int, default=3, metavar="N", help="measured runs after a warm-up (default 3)")
+    what.add_argument(
+        "--runs", type=int, default=3, metavar="N", help="number of measured runs after a warm-up (default 3)"
+    )
     what.add_argument(
         "-c",
         "--ctx",
@@ -95,7 +104,11 @@ def parser() -> argparse.ArgumentParser:
         help="context length; 0: the trained length (default: each peer's own)",
     )
     what.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="limit for each peer in seconds (default 600)"
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="time limit for each peer in seconds (default 600)",
     )
     add_json(parser)
     return parser
@@ -222,7 +235,9 @@ def _select_peers(peers: list[ComparedPeer], asked: str | None, reference: str) 
 
 
 def _ctx(arguments: argparse.Namespace, gguf: object) -> int | None:
-    """Return --ctx, None without it. 0 becomes the trained length, because peers do not know that convention."""
+    """Return --ctx, or None if it is not set. 0 becomes the trained length, because peers do not know that
+    convention.
+    """
     from zinc_rt.engine.engine import default_ctx
 
     return None if arguments.ctx is None else default_ctx(gguf, arguments.ctx)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ PROGRAM = (sys.executable, "-m", "zinc_rt.cli")
 
 
 def peers(device: str) -> list[ComparedPeer]:
-    """Return every built tier. A tier that cannot run on `device` has the reason."""
+    """Return every built tier. A tier that cannot run on the `device` has a reason."""
     tiers = []
     for row, answer in probe_tiers(device):
         if row.built:

@@ -51,8 +51,8 @@ class Sample:
 @dataclass(slots=True)
 class PeerOutcome:
     """The outcome of a peer. `problem` is the reason for missing results. `hung`: a program timed out. `skipped`:
-    nothing ran, because of `problem`; `next` says how to install it. Arrays are f32: logits [T, V], layers [T, D]
-    by number.
+    nothing ran, because of `problem`; `next` describes how to install it. Arrays are f32: logits [T, V], layers
+    [T, D] by number.
     """
 
     peer: str

@@ -67,7 +67,7 @@ def stepwise_command(job: ValidationJob, spec: TierSpec) -> list[str]:
 
 
 def judge_command(job: ValidationJob) -> list[str]:
-    """Return the command that compares the oracle with its second reference, which another library computes."""
+    """Return the command that compares the oracle with its second reference, computed by another library."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
     tiers = f"{ORACLE.tier},{ORACLE.tier}:{SECOND_OPINION}"
@@ -130,7 +130,7 @@ class ModelFailures:
 
     @property
     def golden_recovers(self) -> bool:
-        """Return whether one layer differs from the golden and the values computed from it do not. No computation
+        """Return whether one layer differs from the golden, but the values computed from it do not. No computation
         behaves so.
         """
         mine = [r for r in self.results if r.reference == self._golden and r.kind in ("layer", "logits")]
@@ -174,15 +174,15 @@ class ModelFailures:
 
     @cached_property
     def suspect(self) -> TierSpec:
-        """Return the tier to examine: the first wrong one, but the oracle only if no other is wrong."""
+        """Return the tier to examine: the first wrong tier, or the oracle if no other tier is wrong."""
         wrong = [r.tier for r in self.failed]
         named = [spec for spec in self.job.tiers if spec.text in wrong]
         return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
 
     @cached_property
     def nodes(self) -> list[CheckResult]:
-        """Return the results in which values inside the layers differ from the golden's, except those fed by a
-        torn golden.
+        """Return the results in which values inside the layers differ from the golden, except those with input
+        from a torn golden.
         """
         failed_nodes = [result for result in self.failed if result.id.endswith("/nodes")]
         return [] if failed_nodes and self.agree and self.golden_recovers else failed_nodes

@@ -48,7 +48,7 @@ def recreate_command(golden: Golden) -> str:
 
 
 def adjacent_model_command(golden: Golden) -> str:
-    """Describe the model it was made for, as far as recorded."""
+    """Describe the model that it was created for, as far as recorded."""
     named = str(golden.meta.get("model") or "a model it does not name")
     facts = [
         str(golden.meta[key])[:length]
@@ -59,7 +59,7 @@ def adjacent_model_command(golden: Golden) -> str:
 
 
 def other_model_reason(golden: Golden) -> str:
-    """Return the advice for a model that is not the golden's: a golden must not be regenerated for a wrong
+    """Return the advice for a model that does not match the golden: a golden must not be regenerated for a wrong
     file.
     """
     theirs = (
@@ -103,8 +103,8 @@ def check_golden(
 
 
 def _advice(golden: Golden, gguf: GGUFFile) -> str:
-    """Return the advice for a mismatch. Values of another engine are not wrong because they differ from ours; the
-    first divergence is of interest.
+    """Return the advice for a mismatch. Values of another engine are not wrong because they differ from ours; only
+    the first divergence is relevant.
     """
     if golden.foreign:
         return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"

@@ -83,8 +83,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
     make = commands.add_parser("make", help="write a golden, or a tiny model", epilog=MAKE_EPILOG)
     which = make.add_mutually_exclusive_group(required=True)
-    which.add_argument("-m", "--model", metavar="FILE", help="GGUF file to make a golden of")
-    which.add_argument("--tiny", metavar="ARCH", help="make a tiny model of ARCH; all: of each; help: list them")
+    which.add_argument("-m", "--model", metavar="FILE", help="GGUF file to create a golden for")
+    which.add_argument(
+        "--tiny",
+        metavar="ARCH",
+        help="create a tiny model of ARCH; all: one of each architecture; help: list the architectures",
+    )
     _add_prompt(make)
     make.add_argument(
         "--nodes", action="append", default=[], metavar="GLOB", help="also store the values of these nodes"
@@ -113,9 +117,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     _add_out(make)
     add_json(make, tables=False)
 
-    check = commands.add_parser("check", help="verify that goldens are still reproduced", epilog=CHECK_EPILOG)
+    check = commands.add_parser("check", help="verify that goldens can still be reproduced", epilog=CHECK_EPILOG)
     check.add_argument("goldens", nargs="*", metavar="G.npz", help="goldens to check (default: the embedded ones)")
-    check.add_argument("-m", "--model", metavar="FILE", help="the model (default: named in each golden)")
+    check.add_argument("-m", "--model", metavar="FILE", help="the model (default: the one named in each golden)")
     check.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     add_json(check)
 
@@ -131,11 +135,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     add_json(list_)
 
-    import_ = commands.add_parser("import", help="import another engine's values", epilog=IMPORT_EPILOG)
+    import_ = commands.add_parser("import", help="import values of another engine", epilog=IMPORT_EPILOG)
     import_.add_argument(
         "--from", dest="origin", choices=("llama-cpp", "npz"), required=True, help="source of the values"
     )
-    import_.add_argument("dump", nargs="?", metavar="DUMP.npz", help="with --from npz: your engine's values")
+    import_.add_argument(
+        "dump", nargs="?", metavar="DUMP.npz", help="with --from npz: file with the values of your engine"
+    )
     import_.add_argument("-m", "--model", metavar="FILE", required=True, help="the model, a GGUF file")
     _add_prompt(import_)
     import_.add_argument(
@@ -149,14 +155,18 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         "--rows",
         type=options.token_list,
         metavar="9,23",
-        help="llama-cpp: store every named value at these prompt positions, counted from 0",
+        help="llama-cpp: store all named values at these prompt positions, counted from 0",
     )
     import_.add_argument(
-        "--only-rows", action="store_true", help="llama-cpp: with --rows, store no values of other positions"
+        "--only-rows", action="store_true", help="llama-cpp: with --rows, store values of these positions only"
     )
     import_.add_argument("--dequantised", action="store_true", help="llama-cpp: also run the same weights in F32")
     import_.add_argument(
-        "--map", action="append", default=[], metavar="THEIRS=OURS", help="npz: this runtime's name of an array"
+        "--map",
+        action="append",
+        default=[],
+        metavar="THEIRS=OURS",
+        help="npz: map an array to this runtime's name for it",
     )
     import_.add_argument(
         "--source", metavar="TEXT", help="npz: name and version of the engine, stored in the golden"
@@ -164,7 +174,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     _add_out(import_)
     add_json(import_, tables=False)
     dumper = commands.add_parser(
-        "dumper", help="write a program that dumps another engine's values", epilog=DUMPER_EPILOG
+        "dumper", help="write a program that dumps the values of another engine", epilog=DUMPER_EPILOG
     )
     dumper.add_argument("engine", choices=tuple(DUMPERS), help="engine to write the dump program for")
     _add_out(dumper)
@@ -177,7 +187,11 @@ def _add_prompt(to: argparse.ArgumentParser) -> None:
     prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids")
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="text, tokenised with the model's tokenizer")
     to.add_argument(
-        "-n", "--steps", type=int, metavar="N", help=f"greedy tokens after the prompt (default {DEFAULT_STEPS})"
+        "-n",
+        "--steps",
+        type=int,
+        metavar="N",
+        help=f"number of greedy tokens after the prompt (default {DEFAULT_STEPS})",
     )
 
 

@@ -15,7 +15,7 @@ SMALL, LARGE = (2, 26), (9, 110)  # a bin's width and the fullest bin's height, 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bin in pixels. `kind`: zero, nonfinite or value; `text`: what lies in it, in words."""
+    """A bin in pixels. `kind`: zero, nonfinite or value; `text`: a description of its content."""
 
     x: int
     y: float
@@ -27,7 +27,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """Bars whose heights are the counts' logarithms: one value in a million is to be seen."""
+    """Bars whose heights are logarithms of the counts, so that one value in a million is visible."""
 
     bars: tuple[Bar, ...]
     width: int
@@ -37,7 +37,7 @@ class BarChart:
 
 @dataclass(frozen=True, slots=True)
 class LayerStrip:
-    """One layer's differences as shades: a shade a bin, from 0 to 1."""
+    """One layer's differences as shades from 0 to 1, one per bin."""
 
     name: str
     bars: tuple[Bar, ...]
@@ -58,8 +58,9 @@ class PairSection:
 
 @dataclass(frozen=True, slots=True)
 class MatrixSection:
-    """A model's matrix. `cells` [row][column]: the pair and its small chart above the diagonal, the pair alone
-    below it, None on it."""
+    """A model's matrix. `cells` [row][column]: the pair and its small chart above the diagonal, only the pair
+    below it, None on it.
+    """
 
     model: str
     names: tuple[str, ...]
@@ -98,7 +99,7 @@ def _pair_section(pair: LogitPair) -> PairSection:
 
 
 def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool = False) -> BarChart:
-    """Draw a signed histogram. The bins of 0 and of non-finite values have their own colours."""
+    """Draw a signed histogram. The bins of 0 and of non-finite values have separate colours."""
     every = range(-bins.LOWEST % 4, bins.MAGNITUDES, 4) if ticks else ()
     marks = [
         (location * width, f"{sign}2^{bins.LOWEST - 1 + magnitude}")

@@ -126,8 +126,8 @@ def value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
 
 
 def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int, ...]:
-    """Return how many ranks the `top` most likely tokens of each row of `want` [T, V] have moved in `got`, in
-    doubling bins. Of equal logits the lower token comes first.
+    """Return by how many ranks the `top` most likely tokens of each row of `want` [T, V] have moved in `got`, in
+    bins that double in size. If logits are equal, the lower token comes first.
     """
     counts = np.zeros(bins.DOUBLING_BINS, np.int64)
     for a, b in zip(got, want, strict=True):

@@ -20,7 +20,7 @@ IN_PROMPT = -(1 << 31)  # bit 31 of a token's count
 
 @dataclass(slots=True)
 class SoloAnswer:
-    """One choice of a request. `rows[i]` are the logits that `tokens[i]` was drawn from, f32 [V]."""
+    """One choice of a request. `rows[i]` are the logits that `tokens[i]` was sampled from, f32 [V]."""
 
     first: int  # position of the first token drawn
     tokens: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ def answer_solo(engine: Engine, request: MixedRequest, choice: int) -> SoloAnswe
 
 
 def _draw_token(request: MixedRequest, choice: int, logits: np.ndarray, generated: Sequence[int]) -> int:
-    """Draw the token with the oracle's kernels, from operands that are computed without a scheduler."""
+    """Sample the token with the oracle's kernels, from operands that are computed without a scheduler."""
     math, sampling = arithmetic("canonical-1"), request.sampling
     position = np.array([len(request.prompt) + len(generated)], np.int32)
     slot = np.zeros(1, np.int32)

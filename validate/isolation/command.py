@@ -27,8 +27,9 @@ OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a v
 def isolation(
     arguments: argparse.Namespace, settings: Settings, jobs: list[ValidationJob], show: Callable[[Part], None]
 ) -> IsolationReport:
-    """Run every mix of every model on every tier and show each result. The verdict line and the files of the
-    results are left to the caller."""
+    """Run every mix of every model on every tier and show each result. The caller prints the verdict line and
+    writes the result files.
+    """
     for name in OTHER:
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} cannot be used with --isolation", next="remove it")

@@ -31,7 +31,7 @@ class MixOutcome:
 
 
 class MixDriver:
-    """Feeds a mix to a server. `say` is called with each step's number; `audit_every` counts steps."""
+    """Feeds a mix to a server. `say` is called with the number of each step; `audit_every` is in steps."""
 
     def __init__(
         self,

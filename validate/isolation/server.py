@@ -50,7 +50,7 @@ class MixServer:
         self._spaces = [namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
 
     def _scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
-        """Create a scheduler with fewer pages than the device has, so that pages run short and evictions are
+        """Create a scheduler with fewer pages than the device has, so that pages become scarce and evictions are
         forced.
         """
         limits = engine.limits

@@ -25,7 +25,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class MixStory:
-    """Every stretch of every request, and the requests of each step; the first is step 1."""
+    """Every uninterrupted run of every request in a slot, and the requests of each step; the first step is 1."""
 
     of: dict[RequestKey, list[Stretch]] = field(default_factory=dict)
     steps: list[list[RequestKey]] = field(default_factory=list)

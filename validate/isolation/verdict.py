@@ -47,7 +47,7 @@ class MixVerdict:
 
     @property
     def wrong(self) -> list[str]:
-        """Return the errors that belong to no single request."""
+        """Return the errors that cannot be attributed to a single request."""
         books = [text for _, text in self.outcome.broken]
         return [*books, *filter(None, [self.outcome.stuck]), *self.plans, *self.findings]
 
@@ -72,7 +72,7 @@ class MixVerdict:
         return f"{ran}, {alike}; {befell}"
 
     def lost_requests(self) -> Iterator[str]:
-        """Return the requests whose tokens differ from those of their solo run."""
+        """Return the requests whose tokens differ from their solo run."""
         for request in self.mix.requests:
             for choice in range(request.sampling.n):
                 who = (request.number, choice)

@@ -30,8 +30,8 @@ LEAST_SCALED = 4  # reported alternatives from which a temperature can be estima
 
 @dataclass(frozen=True, slots=True)
 class AnswerFault:
-    """A difference between an answer and the reference. `position`: the token of the whole sequence it concerns.
-    `nats`: by how much the reference disagrees.
+    """A difference between an answer and the reference. `position`: its token in the whole sequence. `nats`: by
+    how much the reference disagrees.
     """
 
     question: JudgeQuestion
@@ -154,7 +154,9 @@ class AnswerJudge:
         return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[index].argmax())
 
     def _smallest_gap(self, question: JudgeQuestion, text: str) -> float:
-        """Return the smallest gap between the reference's two best tokens, up to where the texts differ."""
+        """Return the smallest gap between the reference's two best tokens, up to the first difference of the
+        texts.
+        """
         rows = self.oracle.rows((*question.prompt, *question.expected[:-1]), len(question.prompt) - 1)
         smallest = math.inf
         for index in range(len(question.expected)):
@@ -246,8 +248,8 @@ def _until(text: str, stop: str) -> str:
 
 
 def _same_text(one: str, other: str) -> bool:
-    """Compare two texts without incomplete characters, which servers hold back or replace, control tokens, which
-    some leave out, and outer spaces.
+    """Compare two texts, ignoring incomplete characters (which servers withhold or replace), control tokens (which
+    some omit) and outer spaces.
     """
     return _essential(one) == _essential(other)
 

@@ -49,26 +49,38 @@ def parser() -> argparse.ArgumentParser:
         "--name", default="", metavar="NAME", help="the model's name (default: the first one listed)"
     )
     engine.add_argument(
-        "--key-env", metavar="VARIABLE", help="environment variable with the API key (default: no key)"
+        "--key-env", metavar="VARIABLE", help="environment variable that contains the API key (default: no key)"
     )
-    engine.add_argument("--sweep", action="store_true", help="with --engine: find the option that makes it right")
+    engine.add_argument(
+        "--sweep", action="store_true", help="with --engine: find the option that makes the answers right"
+    )
     what = parser.add_argument_group("questions")
     what.add_argument(
-        "--answers", type=int, default=200, metavar="N", help="answers of each kind at least (default 200)"
+        "--answers",
+        type=int,
+        default=200,
+        metavar="N",
+        help="minimum number of answers of each kind (default 200)",
     )
-    what.add_argument("--quick", action="store_true", help=f"{QUICK_ANSWERS} answers of each kind")
-    what.add_argument("--crowd", type=int, default=8, metavar="N", help="requests at the same time (default 8)")
+    what.add_argument("--quick", action="store_true", help=f"only {QUICK_ANSWERS} answers of each kind")
     what.add_argument(
-        "-c", "--ctx", type=context_length, metavar="N", help="longest prompt with answer (default: up to 1024)"
+        "--crowd", type=int, default=8, metavar="N", help="number of concurrent requests (default 8)"
+    )
+    what.add_argument(
+        "-c",
+        "--ctx",
+        type=context_length,
+        metavar="N",
+        help="maximum length of prompt and answer in tokens (default: up to 1024)",
     )
     what.add_argument(
         "--tie", type=float, default=0.125, metavar="NATS",
-        help="a greedy token is wrong if the reference prefers another by more (default 0.125)",
+        help="treat a greedy token as wrong if the reference prefers another by more than this (default 0.125)",
     )  # fmt: skip
     what.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the questions (default 1)")
     what.add_argument(
         "--budget", type=float, default=600.0, metavar="S",
-        help="ask fewer questions if the engine would need longer, in seconds (default 600)",
+        help="time budget in seconds; fewer questions are asked if the engine is slow (default 600)",
     )  # fmt: skip
     out = parser.add_argument_group("output")
     out.add_argument("--html", metavar="F", help="write a page to attach to an issue")

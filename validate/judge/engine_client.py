@@ -31,8 +31,8 @@ EXTRA_FIELDS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedToken:
-    """One token of an answer. `token` is None if the server gives its text only and several tokens have that text.
-    `top`: natural log-probabilities of the alternatives that could be identified, by token id.
+    """One token of an answer. `token` is None if the server reports only its text and several tokens have that
+    text. `top`: natural log-probabilities of the alternatives that could be identified, by token id.
     """
 
     token: int | None
@@ -64,8 +64,8 @@ class RequestError(Exception):
 
 @dataclass(slots=True)
 class EngineFeatures:
-    """What a server accepts, found by asking. `tokenize`: the request field for text, "" without that route.
-    `token_prompts`: a prompt can be a list of ids. `logprobs`: completions report log-probabilities.
+    """The capabilities of a server, determined by requests. `tokenize`: the request field for text, "" without
+    that route. `token_prompts`: a prompt can be a list of ids. `logprobs`: completions report log-probabilities.
     """
 
     model: str = ""
@@ -171,7 +171,7 @@ class EngineClient:
                 return
 
     def body_of(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body as it is sent: with the model's name and what this server needs besides."""
+        """Return the body to send: with the model's name and the additional fields that this server needs."""
         whole = self._with(body)
         needs_more = "logprobs" in whole and "messages" not in whole
         return whole | (self.features.extra if needs_more else {})

@@ -25,7 +25,7 @@ STOP_SECONDS = 10.0
 @dataclass(frozen=True, slots=True)
 class EngineProgram:
     """How an engine is started. `words`: its command line for a model, a port and the number of slots.
-    `settings`: changes of its options that `--sweep` tries, one at a time.
+    `settings`: option changes that `--sweep` tries, one at a time.
     """
 
     name: str

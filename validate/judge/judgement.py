@@ -64,7 +64,7 @@ class EngineJudgement:
 def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> EngineJudgement:
     """Judge the engine behind `client`, which serves the GGUF file `model`.
 
-    Raises InputError if the engine does not answer completions, and as LLM does for the model.
+    Raises InputError if the engine does not answer completions, and the errors of LLM for the model.
     """
     start = time.monotonic()
     with stages() as stage:
@@ -179,7 +179,7 @@ def _limits(limits: JudgeLimits, judge: AnswerJudge, asked: Sequence[AskedQuesti
 def _tokenizer_faults(
     client: EngineClient, reference: Oracle, questions: Sequence[JudgeQuestion]
 ) -> Iterator[AnswerFault]:
-    """Compare the server's tokenizer and template with ours, where it has routes for them."""
+    """Compare the server's tokenizer and template with ours, if it has routes for them."""
     asked = next((question for question in questions if question.kind == "text"), None)
     for text in DIFFICULT if asked is not None else ():
         theirs, ours = client.tokenize(text, special=True), list(reference.encode(text))

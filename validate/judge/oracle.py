@@ -56,7 +56,7 @@ class Oracle:
 
     def token_of(self, text: str) -> int | None:
         """Return the id of the only token with this text, or None. A token that is not valid UTF-8 is written as
-        OpenAI writes it: bytes: and its escaped bytes.
+        in OpenAI's API: bytes: and its escaped bytes.
         """
         if not self._ids:
             for token in range(self.tokenizer.vocab_size):
@@ -71,8 +71,8 @@ class Oracle:
         ).decode(errors="replace")
 
     def rows(self, tokens: Sequence[int], first: int) -> np.ndarray:
-        """Return log-probabilities f64 [len(tokens) - first, V]: of the token after each of the positions from
-        `first` on.
+        """Return log-probabilities f64 [len(tokens) - first, V] of the token after each position from `first`
+        on.
         """
         key = (first, *tokens)
         if key not in self._rows:

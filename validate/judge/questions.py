@@ -45,7 +45,9 @@ class JudgeQuestion:
 
 @dataclass(slots=True)
 class QuestionMaker:
-    """Makes the questions for one engine and one model. `largest`: prompt and answer fit in as many tokens."""
+    """Makes the questions for one engine and one model. `largest`: maximum number of tokens of prompt and
+    answer.
+    """
 
     oracle: Oracle
     features: EngineFeatures
@@ -53,7 +55,7 @@ class QuestionMaker:
     largest: int
 
     def distinct(self, count: int) -> list[JudgeQuestion]:
-        """Return `count` or somewhat more greedy and sampled questions, all kinds alternating."""
+        """Return at least `count` greedy and sampled questions, with all kinds alternating."""
         chance = random.Random(self.seed)
         makers = [self._tokens, self._text, self._stop, self._stream, self._sampled, self._nucleus, self._changed]
         if self.features.chat and self.oracle.has_template:
@@ -158,7 +160,7 @@ class QuestionMaker:
         yield replace(question, body={**body, "stream": True})
 
     def _changed(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        """Yield a prompt and the same prompt with another word in it, as a cache could confuse them."""
+        """Yield a prompt, and the same prompt with one other word, which a cache could confuse."""
         words = passage(chance, 4).split()
         while len(words) > 12 and len(self._round(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
             words.pop()

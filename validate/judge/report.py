@@ -22,7 +22,7 @@ NEEDED = {  # what an engine must offer for a class to be checked, as `EngineJud
 
 
 def results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
-    """Return one row for each class of defect: it passed, or failed with its evidence and request."""
+    """Return one row for each class of defect, passed or failed with its evidence and request."""
     rows = []
     by_kind = {finding.kind: number for number, finding in enumerate(judgement.findings)}
     for kind, meaning in CLASSES.items():
@@ -52,7 +52,7 @@ def results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
 
 
 def _reason(kind: str, judgement: EngineJudgement) -> str:
-    """Return why a class could not be checked, "" if it was."""
+    """Return the reason if a class could not be checked, else ""."""
     needs = {
         "template": "conversations",
         "log-probabilities": "log-probabilities",
@@ -109,7 +109,7 @@ def _reproducer_lines(reproducer: Reproducer) -> Iterator[str]:
 
 
 def verdict_line(judgement: EngineJudgement) -> str:
-    """Return the last line: the verdict, and the speed only beside a right result."""
+    """Return the last line: the verdict, with the speed only if the result is right."""
     if judgement.findings:
         first, *others = [finding.kind for finding in judgement.findings]
         return f"FAIL      {first}" + (f"; also {', '.join(others)}" if others else "")

@@ -20,9 +20,9 @@ CROWDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """A request that shows the defect. `before`: requests to send first, one after another. `beside`: requests to
-    send at the same time. `attempts`: how often it was sent until it showed the defect, 0 if never. `got`: the
-    wrong answer.
+    """A request that shows the defect. `beside`: requests to send at the same time; empty if the request alone
+    shows it. `attempts`: number of requests until it occurred, 0 if it did not occur again. `got`: the wrong
+    answer.
     """
 
     body: dict[str, Any]
@@ -52,7 +52,7 @@ def reproducer(
     *,
     at_once: int,
 ) -> Reproducer | None:
-    """Ask the finding's request again until it shows the defect. None for a finding without a single request."""
+    """Send the finding's request again until the defect occurs. None for a finding without a single request."""
     faults = [fault for fault in finding.faults if fault.answer is not None or fault.kind == "refused"]
     if not faults:
         return None

@@ -21,8 +21,8 @@ RARELY = 0.2  # share of sampled answers that arithmetic may change when other r
 def distribution_fault(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
     """Return what is wrong with sampled first tokens at temperature 1, or "".
 
-    Each token's place in the reference's cumulative distribution, most likely first, must be uniform: a
-    Kolmogorov-Smirnov test.
+    The position of each token in the reference's cumulative distribution, most likely first, must be uniform
+    (Kolmogorov-Smirnov test).
     """
     places, chance = [], random.Random(7)
     for item in asked:
@@ -57,9 +57,10 @@ def kolmogorov(value: float) -> float:
 
 
 def seed_faults(asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
-    """Yield a fault for each sampled answer that is another seed's, and for each changed one if there are many.
+    """Yield a fault for each sampled answer that belongs to another seed, and for each changed answer if there are
+    many.
 
-    The first answer of each question, asked alone, is the one that its seed must give again.
+    The first answer to each question, asked alone, is the one that its seed must reproduce.
     """
     alone: dict[str, str] = {}
     prompts: dict[tuple[int, ...], dict[str, str]] = {}

@@ -70,7 +70,7 @@ class EngineDefect:
 
 @dataclass(slots=True)
 class Explainer:
-    """Compares wrong answers with those that known mistakes would give."""
+    """Compares wrong answers with the answers that known mistakes would give."""
 
     oracle: Oracle
     questions: Mapping[str, JudgeQuestion]
@@ -82,7 +82,7 @@ class Explainer:
                 self._owners.setdefault(question.expected[:SAME_TOKENS], []).append(question.id)
 
     def explain(self, fault: AnswerFault) -> tuple[str, str] | None:
-        """Return the class and the sentence of the mistake that gives this answer, or None."""
+        """Return the class and the description of the mistake that explains this answer, or None."""
         for kind, sentence, prompt in self._mistakes(fault.question):
             if self._is_answer_to(fault, prompt):
                 return kind, sentence
@@ -190,7 +190,7 @@ def findings_of(
 def _explained(
     explainer: Explainer, faults: Sequence[AnswerFault]
 ) -> tuple[list[EngineDefect], list[AnswerFault]]:
-    """Return one finding for each class of known mistakes, and the wrong answers and distributions left over."""
+    """Return one finding for each class of known mistakes, and the remaining wrong answers and distributions."""
     sentences: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
     left, tried = [], Counter[str]()
     for fault in faults:
@@ -272,7 +272,7 @@ def _where(faults: Sequence[AnswerFault]) -> str:
 def _place(
     asked: Sequence[AskedQuestion], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
 ) -> EngineDefect:
-    """Classify what no known mistake explains by where it happens."""
+    """Classify errors that no known mistake explains by where they occur."""
     kind, summary = _class_by_place(asked, faults, numerics)
     evidence = [f"{summary}: {_where(faults)}", *list(dict.fromkeys(fault.detail for fault in faults))[:3]]
     return EngineDefect(kind, summary, evidence, list(faults))
@@ -309,8 +309,8 @@ def _class_by_place(
 
 
 def _first_wrong_length(greedy: Sequence[AskedQuestion], wrong: set[int]) -> int | None:
-    """Return the prompt length from which on answers are wrong, or None if short ones are wrong as well, or too
-    few are short to tell.
+    """Return the prompt length from which on answers are wrong, or None if short ones are wrong as well or too few
+    are short.
     """
     lengths = sorted((len(item.question.prompt), id(item.answer) in wrong) for item in greedy)
     first = next((length for length, is_wrong in lengths if is_wrong), None)

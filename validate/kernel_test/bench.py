@@ -42,8 +42,8 @@ FAILED: tuple[Status, ...] = ("wrong", "finding", "stopped", "died")
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """The outcome of a case. `kernels` are the dispatched kernels; `said` is the complete reason of a failure;
-    `blamed` is the kernel that a finding names, or because of whose failures the case was skipped.
+    """The outcome of a case. `kernels` are the dispatched kernels; `said` is the complete reason for a failure;
+    `blamed` is the kernel that a finding names, or whose failures caused the case to be skipped.
     """
 
     status: Status
@@ -60,7 +60,9 @@ class CaseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OracleAnswer:
-    """The oracle's answer. `outputs` are name and value in port order; `fresh` are those that are not in place."""
+    """The oracle's result. `outputs` are names and values in port order; `fresh` are the outputs that are not in
+    place.
+    """
 
     operands: tuple[Operand, ...]
     outputs: tuple[tuple[str, np.ndarray], ...]
@@ -69,7 +71,7 @@ class OracleAnswer:
 
 class CaseBench:
     """A context manager that runs cases. It owns the backend that `opened` returns, and opens a new one after a
-    case that stopped it.
+    case stopped it.
     """
 
     def __init__(self, opened: Callable[[], Backend]) -> None:
@@ -219,7 +221,7 @@ class _OpenedBackend:
 
 
 class _Built:
-    """A program with its operands in place, released at the end."""
+    """A program with its operands in device memory, released at the end."""
 
     def __init__(self, ready: _OpenedBackend, node: OneNode, program: LoweredGraph) -> None:
         self._backend = ready.backend

@@ -34,25 +34,29 @@ def parser() -> argparse.ArgumentParser:
         "--mode",
         choices=("test", "perf", "support"),
         default="test",
-        help="test: bits against the oracle (default); perf: time of a call; support: table of supported cases",
+        help="test: bits against the oracle (default); perf: time per call; support: table of supported cases",
     )
     what = parser.add_argument_group("cases")
     what.add_argument(
-        "--kernel", action="append", default=[], metavar="GLOB", help="cases that dispatch a kernel with this name"
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="run the cases that dispatch a kernel with this name",
     )
     what.add_argument(
-        "--family", action="append", default=[], metavar="NAME", help="cases of one file in validate/cases"
+        "--family", action="append", default=[], metavar="NAME", help="run the cases of one file in validate/cases"
     )
     what.add_argument(
-        "--case", action="append", default=[], metavar="LINE", help="exactly this case, without shrinking"
+        "--case", action="append", default=[], metavar="LINE", help="run exactly this case, without shrinking"
     )
-    what.add_argument("--most", type=int, metavar="N", help="N cases of each kernel group, evenly spread")
+    what.add_argument("--most", type=int, metavar="N", help="run N cases of each kernel group, evenly spread")
     what.add_argument(
         "--replace",
         action="append",
         default=[],
         metavar="F.zrt",
-        help="use this file instead of the committed kernel",
+        help="test this file instead of the committed kernel",
     )
     group = parser.add_argument_group("device")
     group.add_argument(
@@ -72,7 +76,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier supports)",
     )
-    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores; 1 on hardware)")
+    group.add_argument(
+        "--jobs", type=int, metavar="N", help="number of processes (default: one per core; 1 on hardware)"
+    )
     out = parser.add_argument_group("results")
     out.add_argument("--no-shrink", action="store_true", help="do not shrink the smallest failing case")
     add_json(parser)

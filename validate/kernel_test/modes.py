@@ -85,7 +85,9 @@ def _test_side(
 
 
 def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
-    """Return the kernels to report: the whole set if `every`, else those that the selected cases dispatch."""
+    """Return the kernels to report: the whole set if `every` is set, else the kernels that the selected cases
+    dispatch.
+    """
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if every and not (arguments.case or arguments.family or arguments.kernel):
         return names

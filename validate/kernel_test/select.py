@@ -118,7 +118,7 @@ def matches(kernel: str, globs: Sequence[str]) -> bool:
 
 
 def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
-    """Check the patterns of --kernel. Raise UsageError for one that matches no kernel of these sets."""
+    """Check the patterns of --kernel. Raise UsageError for a pattern that matches no kernel of these sets."""
     known = sorted({name for kernels in sets for name in kernels.names()})
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):

@@ -20,8 +20,8 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A worker's tier. `simulated`: on the simulated device. `replaced` are .zrt files that replace kernels of the
-    set with the same names.
+    """A worker's tier. `simulated`: on the simulated device. `replaced` are .zrt files that replace the kernels
+    with the same names in the set.
     """
 
     tier: str
@@ -145,8 +145,8 @@ def sides(
 
 
 def orderings(tier: str, ordering: str) -> tuple[str, ...]:
-    """Return the orderings to test: the requested one, or all that the tier computes. Raise UsageError for one
-    that it does not compute.
+    """Return the orderings to test: the requested one, or all that the tier supports. Raise UsageError for an
+    ordering that it does not support.
     """
     row = registry.spec(tier)
     if not ordering:
@@ -159,9 +159,8 @@ def orderings(tier: str, ordering: str) -> tuple[str, ...]:
 
 
 def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
-    """Return the set with these containers in place of its containers. Raise InputError for one that is
-    unreadable or for
-    another chip, UsageError for a set whose kernels are no containers or that has no kernel of this name.
+    """Return the set with these containers instead of its own. Raise InputError for a file that is unreadable or
+    for another chip, UsageError for a set without containers or without a kernel of this name.
     """
     if not isinstance(kernels, BinaryKernels):
         raise UsageError(f"--replace: the kernels of {kernels.target} are not .zrt containers")

@@ -22,7 +22,7 @@ LEFT_OUT = (Op.BARRIER,)  # no set has a kernel for it: lowering itself keeps it
 @dataclass(frozen=True, slots=True)
 class Support:
     """Support of an opcode with a type on a set. `kernels` are the dispatched kernels; `refused` is the reason if
-    it is not supported. `taken` of the `cases` in validate/cases run.
+    it is not supported. `taken` is the number of `cases` in validate/cases that run.
     """
 
     op: Op

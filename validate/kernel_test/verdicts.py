@@ -54,9 +54,9 @@ def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, Kernel
 def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     """Return the kernel at fault for each failed case, by its index. It is the kernel that a finding names;
     otherwise one that fails in a case without other kernels; otherwise the one that explains most, by number of
-    failures times the share of its cases that fail. A kernel explains all failures it is in before the next one is
-    determined, so a broken kernel does not incriminate the kernels used with it. If a case has kernels of `among`,
-    one of these is chosen, because too few cases of the others may have run.
+    failures times the share of its cases that fail. All failures that involve a kernel are attributed to it before
+    the next one is determined, so a broken kernel does not incriminate the kernels used with it. If a case has
+    kernels of `among`, one of these is chosen, because too few cases of the other kernels may have run.
     """
     failed = {i: item for i, item in enumerate(ran) if item.outcome.failed}
     blamed = {i: item.outcome.blamed for i, item in failed.items() if item.outcome.blamed}

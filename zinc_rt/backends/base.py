@@ -43,8 +43,9 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class PageFault:
-    """The access that caused a page fault: `va` to the byte, `access` in words ("store", "packet fetch"),
-    `near` the nearest allocations, `by` the packet that caused or launched it."""
+    """The access that caused a page fault: `va` is exact to the byte, `access` is a description ("store", "packet
+    fetch"), `near` lists the nearest allocations, and `by` is the packet that caused or launched it.
+    """
 
     va: int
     access: str
@@ -55,9 +56,10 @@ class PageFault:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding of a simulated device. The sentence includes the following fields as far as they are
-    available: `pc` is a byte offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in
-    the workgroup, `lanes` a bit each. `node`: the node of the dispatch."""
+    """A finding of a simulated device. The sentence includes the following fields if available: `pc` is a byte
+    offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in the workgroup, `lanes` a bit mask.
+    `node`: the node of the dispatch.
+    """
 
     rule: str
     sentence: str
@@ -95,10 +97,12 @@ class Instrument(Protocol):
     """Functions that only a simulated device supports."""
 
     def findings(self) -> list[Finding]:
-        """Return the findings so far, each once, in order, including those of other clients of the device."""
+        """Return the distinct findings in order, including those of other clients of the device."""
 
     def consulted(self) -> Sequence[str]:
-        """Return the coverage marks of zinc_rt/host/facts.py reached so far, sorted, other clients' included."""
+        """Return the sorted coverage marks (zinc_rt/host/facts.py) that were recorded, including those of other
+        clients.
+        """
 
     def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         """Record the stores to these bytes from now on; size 0 stops recording."""
@@ -133,8 +137,9 @@ class Executable(Protocol):
 
 @dataclass(slots=True)
 class Submissions:
-    """Submission counters. `fast`: without any preceding wait or flush; `careful`: the others; `doorbells`:
-    rung for both."""
+    """Submission counters. `fast`: submissions without any preceding wait or flush; `careful`: all others;
+    `doorbells`: number rung for both.
+    """
 
     fast: int = 0
     careful: int = 0
@@ -142,7 +147,7 @@ class Submissions:
 
 
 class Backend(Copier, Protocol):
-    """One tier on one device. It owns its allocations; one host thread drives it. `copy` is exec.Copier's:
+    """One tier on one device. It owns its allocations; one host thread drives it. `copy` implements exec.Copier:
     zinc_rt.exec.copy checks the ranges and updates the buffers."""
 
     @property
@@ -166,11 +171,12 @@ class Backend(Copier, Protocol):
         them."""
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. The caller has waited for every replay that uses it."""
+        """Free a buffer. The caller must first wait for every replay that uses it."""
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """Return a read-only view of the current bytes, which never counts as a write. Raise ValueError for
-        memory the CPU cannot map."""
+        """Return a read-only view of the current bytes, which never counts as a write. Raise ValueError for memory
+        that the CPU cannot map.
+        """
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes into a buffer, even if the host cannot map it; later submissions see them."""

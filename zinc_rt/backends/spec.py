@@ -52,7 +52,7 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """The usability of a tier on this machine: the reason, advice if it cannot run models, and the device."""
+    """Whether a tier is usable on this machine: the reason, advice if it cannot run models, and the device."""
 
     usable: bool
     why: str
@@ -80,8 +80,9 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
-    """One row of the registry. `module` has `probe(host) -> Availability` and `open(opening) -> Backend`; ""
-    is a tier that is not built in this version. `preference`: auto tries the highest first, and never 0."""
+    """One row of the registry. `module` has `probe(host) -> Availability` and `open(opening) -> Backend`; "" for a
+    tier that is not built in this version. `preference`: auto tries the highest first and never tries 0.
+    """
 
     tier: str
     title: str

@@ -16,7 +16,7 @@ HOST_CLOCK = "the host's monotonic clock"
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One dispatch: `began_ns` right before its launch, `ended_ns` after its completion. `node` is None for
+    """One dispatch: `began_ns` is right before its launch, `ended_ns` after its completion. `node` is None for
     dispatches that the plan added."""
 
     node: Node | None
@@ -31,8 +31,9 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One replay's dispatches in order. `clock` in words; `simulated`: the times do not apply to hardware;
-    `host_time`: readings are also times of the host's monotonic clock."""
+    """One replay's dispatches in order. `clock` is a description; `simulated`: the times do not apply to hardware;
+    `host_time`: readings are also times of the host's monotonic clock.
+    """
 
     clock: str
     simulated: bool
@@ -45,7 +46,7 @@ class Times:
         return self.dispatches[-1].ended_ns - self.dispatches[0].began_ns if self.dispatches else 0
 
     def wrong(self) -> Iterator[str]:
-        """Return sentences about implausible readings: ones that do not increase, or decrease."""
+        """Return sentences about implausible readings, which do not increase or which decrease."""
         before = None
         for number, dispatch in enumerate(self.dispatches):
             if dispatch.ended_ns < dispatch.began_ns or (before is not None and dispatch.began_ns < before):

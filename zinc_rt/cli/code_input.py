@@ -56,12 +56,13 @@ def add_true16(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--true16",
         choices=READINGS,
-        help="read 16-bit operands as halves of registers or as whole ones (default: what the code needs)",
+        help="interpret 16-bit operands as halves of registers or as whole registers (default: detected from "
+        "the code)",
     )
 
 
 def target_of_code(code: CodeInput, true16: str | None) -> Target:
-    """Return the target with the reading of 16-bit operands that was asked for, else what the code needs."""
+    """Return the target with the requested reading of 16-bit operands, else the reading that the code needs."""
     from zinc_rt.isa.target import target_of
     from zinc_rt.isa.true16 import reading_of_sections
 

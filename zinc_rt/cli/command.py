@@ -34,7 +34,7 @@ class Command:
     """A command as a value: called with its arguments, it runs and returns its exit code.
 
     `body` gets the parsed arguments, with `observer`, which follows the command from outside, and `line`, the
-    command line to run it again. The words after the first one in `before_another` are the line of another
+    command line to run it again. The words after the first one in `before_another` are the command line of another
     command: `wrapped`, None without such a word.
     """
 

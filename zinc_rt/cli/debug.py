@@ -47,10 +47,10 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="COMMAND",
-        help="run this command; may be repeated (default: read them from standard input)",
+        help="run this command; may be repeated (default: read commands from standard input)",
     )
     parser.add_argument(
-        "--break-on-error", action="store_true", help="run to the first finding, and stop before its instruction"
+        "--break-on-error", action="store_true", help="run to the first finding and stop before its instruction"
     )
     add_checks(parser.add_argument_group("checks of the simulated GPU"))
     parser.add_argument(
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="end a launch that runs longer than this without stopping (default 60)",
+        help="stop a launch that runs for more seconds than this (default 60)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object for each stop and value")
     return parser

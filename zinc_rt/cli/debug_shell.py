@@ -55,7 +55,7 @@ class DebugShell(cmd.Cmd):
     # --- input
 
     def run_script(self, commands: Iterable[str]) -> None:
-        """Run commands. Raise UsageError at the first that is wrong."""
+        """Run commands. Raise UsageError at the first invalid command."""
         self.scripted = True
         for text in commands:
             line = text.strip()
@@ -324,7 +324,9 @@ class DebugShell(cmd.Cmd):
 
 
 def _after_command(line: str, message: str) -> str:
-    """Return the message of an error in a script, after the command unless it begins with it or its argument."""
+    """Return the message of an error in a script, prefixed with the command unless it begins with the command or
+    its argument.
+    """
     word, _, argument = line.partition(" ")
     if message.startswith(word):
         return message

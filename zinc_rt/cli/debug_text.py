@@ -91,7 +91,7 @@ def value_lines(shown: Shown) -> Iterator[str]:
 
 
 def register_lines(session: DebugSession) -> Iterator[str]:
-    """Yield the scalar registers that were written, and the names of the vector registers that were."""
+    """Yield the scalar registers that were written, and the names of the written vector registers."""
     reader = session.reader()
     wave = session.selected()
     for name in ("exec", "vcc", "scc", "m0"):

@@ -35,7 +35,8 @@ def describe_model(gguf: GGUFFile) -> dict[str, Any]:
 
 def describe_run(report: Report, engine: Engine) -> None:
     """Add the device, its host, the ordering, the context, the settings with their clamps, the code version, and
-    the parts of the model that ran so far; `describe_executed` updates these at the end."""
+    the parts of the model that have run; `describe_executed` updates these at the end.
+    """
     tier = engine.backend.spec.tier
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
@@ -89,7 +90,7 @@ def describe_executed(report: Report, engine: Engine, drawn: DrawCounts | None =
 
 @dataclass(frozen=True, slots=True)
 class _ExecutedProgram:
-    """A program that was replayed completely: the tier computed `nodes` of the graph's `of` nodes."""
+    """A program that was replayed completely: the tier computed `nodes` of the `of` nodes of the graph."""
 
     graph: str
     stage: str
@@ -105,8 +106,9 @@ def _program(variant: Variant) -> _ExecutedProgram:
 
 
 def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -> None:
-    """Fail a report for findings of a simulated device, whose results may be wrong, and show on stderr how many
-    there are, the first, and the next command. Call it last: these lines are the verdict."""
+    """Fail a report for findings of a simulated device, whose results may be wrong, and show their number, the
+    first one and the next command on stderr. Call it last: these lines are the verdict.
+    """
     if not findings:
         return
     tier = str(report.device["tier"])

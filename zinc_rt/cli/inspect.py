@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         "--ctx",
         type=context_length,
         metavar="N",
-        help="context length; 0: the trained length (default: that, at most 4096)",
+        help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
     plan.add_argument("--slots", type=int, metavar="N", default=1, help="concurrent requests (default 1)")
     plan.add_argument(
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         default=1,
-        help="tokens in a step: 1 is decode, more is prefill (default 1)",
+        help="number of tokens in a step: 1 is decode, more is prefill (default 1)",
     )
     plan.add_argument(
         "--position",
@@ -85,13 +85,13 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         default=0,
-        help="speculative tokens of each request: a step has slots x (1 + N) tokens and rows of logits",
+        help="speculative tokens per request: a step has slots x (1 + N) tokens and rows of logits",
     )
     plan.add_argument(
         "--vram", type=float, metavar="GB", help="plan the placement on a GPU with GB x 10^9 bytes of memory"
     )
     plan.add_argument(
-        "--experts", choices=get_args(Experts), help="with --vram: placement of experts, as ZINC_RT_EXPERTS"
+        "--experts", choices=get_args(Experts), help="with --vram: placement of experts, like ZINC_RT_EXPERTS"
     )
     plan.add_argument("--plan-json", metavar="FILE", help="write the plan of every buffer as JSON")
     add_json(parser)
@@ -284,7 +284,7 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _value(value: object) -> str:
-    """Format a metadata value on one line; of long arrays the first items."""
+    """Format a metadata value on one line; of long arrays, only the first items."""
     if isinstance(value, str):
         return printable(value, WIDTH)
     if isinstance(value, bool | int | float):

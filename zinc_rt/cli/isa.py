@@ -50,12 +50,16 @@ def parser() -> argparse.ArgumentParser:
     group = disasm.add_mutually_exclusive_group(required=True)
     group.add_argument("file", nargs="?", metavar="FILE", help="an ELF code object or a .zrt kernel")
     group.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction per line")
-    group.add_argument("--elf", metavar="FILE", help="executable sections of an ELF code object")
+    group.add_argument("--elf", metavar="FILE", help="disassemble the executable sections of an ELF code object")
     group.add_argument(
-        "--zrt", metavar="FILE", help="a .zrt kernel: header, constant slots, code with source lines"
+        "--zrt", metavar="FILE", help="show a .zrt kernel: header, constant slots, code with source lines"
     )
-    disasm.add_argument("--arch", metavar="NAME", help=f"chip (default: the code object's, else {DEFAULT_ARCH})")
-    disasm.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the .zrt's, else 32)")
+    disasm.add_argument(
+        "--arch", metavar="NAME", help=f"chip (default: from the code object, else {DEFAULT_ARCH})"
+    )
+    disasm.add_argument(
+        "--wave", type=int, choices=(32, 64), help="wave size (default: from the .zrt file, else 32)"
+    )
     add_true16(disasm)
     add_json(disasm, tables=False)
     disasm.set_defaults(body=_disasm)

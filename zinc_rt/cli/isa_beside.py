@@ -57,7 +57,7 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
 
 
 def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
-    """Return the kernels in both sets, and those requested by name or pattern that are in one set only. Raise
+    """Return the kernels in both sets, and requested kernels (by name or pattern) that are in one set only. Raise
     UsageError for a name in neither."""
     from fnmatch import filter as matching
 

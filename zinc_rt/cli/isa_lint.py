@@ -37,7 +37,7 @@ def add(actions: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
     )
     add_files(parser)
-    parser.add_argument("--remarks", action="store_true", help="also list remarks about this compiler's code")
+    parser.add_argument("--remarks", action="store_true", help="also list remarks, which depend on the compiler")
     add_json(parser, tables=False)
     parser.set_defaults(body=_lint)
 

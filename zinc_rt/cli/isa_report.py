@@ -39,7 +39,7 @@ _PENDING = ("pending", "pending B")
 def add(actions: Any) -> None:
     parser = actions.add_parser(
         "report",
-        help="show registers, occupancy, instruction mix, inner loops",
+        help="show registers, occupancy, instruction mix and inner loops",
         description="Show registers, occupancy, instruction mix and inner loops of kernels.",
         epilog=EXAMPLES,
     )

@@ -1,4 +1,4 @@
-"""`zinc-rt isa support`: which instructions the shader engine executes, and what their results rest on."""
+"""`zinc-rt isa support`: which instructions the shader engine executes, and the basis of their results."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def add(actions: Any) -> None:
     parser = actions.add_parser(
         "support",
         help="show which instructions the shader engine executes",
-        description="Show which instructions the shader engine executes, and what their results rest on.",
+        description="Show which instructions the shader engine executes, and the basis of their results.",
         epilog=EXAMPLES,
     )
     parser.add_argument("instructions", nargs="*", metavar="NAME", help="only these instructions; * is a wildcard")
     parser.add_argument("--arch", default=DEFAULT_ARCH, metavar="NAME", help=f"chip (default {DEFAULT_ARCH})")
-    parser.add_argument("--page", metavar="FILE", help="write the page docs/support.md of this chip")
+    parser.add_argument("--page", metavar="FILE", help="write docs/support.md for this chip")
     parser.add_argument("-v", "--verbose", action="store_true", help="list refused and assumed instructions")
     add_json(parser)
     parser.set_defaults(body=_support)
@@ -114,9 +114,9 @@ def page(arch: str) -> str:
         "# Instructions of the simulated device",
         "",
         "This page is written by `zinc-rt isa support --page docs/support.md` from the tables of the decoder and",
-        f"the engine ({arch}). A pass on the simulated device is worth as much as the instructions that ran:",
+        f"the engine ({arch}). A pass on the simulated device only covers the instructions that ran:",
         "`zinc-rt launch` counts them by class ([launch.md](launch.md#what-a-pass-is-worth)),",
-        "`zinc-rt isa support NAME` shows what the results of one rest on, `--json` lists all.",
+        "`zinc-rt isa support NAME` shows the basis of the results of one, `--json` lists all.",
         "",
         "| class | meaning |",
         "|---|---|",

@@ -40,20 +40,21 @@ class KernelInput:
 def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help=".zrt kernels and ELF code objects")
     parser.add_argument("--hex", metavar="FILE", help="read one kernel as hex bytes instead")
-    parser.add_argument("--arch", metavar="NAME", help=f"chip (default: the file's, else {DEFAULT_ARCH})")
-    parser.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the file's, else 32)")
+    parser.add_argument("--arch", metavar="NAME", help=f"chip (default: from the file, else {DEFAULT_ARCH})")
+    parser.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: from the file, else 32)")
     add_true16(parser)
     parser.add_argument(
-        "--vgprs", type=int, metavar="N", help="number of declared vector registers (default: the file's)"
+        "--vgprs", type=int, metavar="N", help="number of declared vector registers (default: from the file)"
     )
     parser.add_argument(
-        "--sgprs", type=int, metavar="N", help="number of declared scalar registers (default: the file's)"
+        "--sgprs", type=int, metavar="N", help="number of declared scalar registers (default: from the file)"
     )
 
 
 def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
-    """Return every kernel and function of the files. Raise UsageError if there is none, InputError for damaged
-    files."""
+    """Return every kernel and function of the files. Raise UsageError if there is no kernel, InputError for
+    damaged files.
+    """
     if bool(arguments.files) == bool(arguments.hex):
         raise UsageError("expected files, or --hex FILE")
     if arguments.hex:
@@ -120,8 +121,9 @@ def _read_whole_sections(
 def _read_elf(
     sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
 ) -> Iterator[KernelInput]:
-    """Read the functions of a code object; those with a descriptor are kernels. The others have the wave size of
-    the object's kernels, which call them."""
+    """Read the functions of a code object; those with a descriptor are kernels. The other functions have the wave
+    size of the object's kernels, which call them.
+    """
     from zinc_rt.isa.elf import descriptors
     from zinc_rt.isa.lint.operands import Limits
     from zinc_rt.launching.code_object import compiler_of

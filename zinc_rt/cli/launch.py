@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     add_inputs(parser)
-    parser.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
+    parser.add_argument("--expect", metavar="F.npz", help="file with the expected outputs, by argument name")
     parser.add_argument(
         "--ulps", type=int, default=0, metavar="N", help="tolerance for floats in ULPs (default 0)"
     )
@@ -74,11 +74,15 @@ def parser() -> argparse.ArgumentParser:
         "--queue",
         choices=("pm4", "aql"),
         default="pm4",
-        help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
+        help="pm4: PM4 packets (default); aql: one AQL dispatch packet with a completion signal",
     )
     add_judged_checks(parser)
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="time limit of one launch in seconds (default 60)",
     )
     parser.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
     add_json(parser)
@@ -94,19 +98,19 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         "assembly (.s)",
     )
     parser.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
-    parser.add_argument("--list", action="store_true", help="list the kernels and their arguments; runs nothing")
+    parser.add_argument("--list", action="store_true", help="list the kernels and their arguments, and exit")
     parser.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
     parser.add_argument(
         "--block",
         type=_axes,
         metavar="X[,Y[,Z]]",
-        help="work-items in a workgroup (default: what the kernel was compiled for, else 64)",
+        help="work-items per workgroup (default: the size that the kernel was compiled for, else 64)",
     )
     parser.add_argument(
         "--lds",
         type=int,
         metavar="BYTES",
-        help="dynamic LDS of a workgroup (default: what Triton's JSON next to the code object says, else 0)",
+        help="dynamic LDS per workgroup (default: from Triton's JSON file next to the code object, else 0)",
     )
     parser.add_argument(
         "--arch",
@@ -133,7 +137,7 @@ def add_checks(checks: argparse._ArgumentGroup) -> None:
     checks.add_argument(
         "--coherence",
         choices=("bar", "direct", "caches"),
-        help="memory model; caches: loads can return stale lines (default bar, with --tool cachecheck caches)",
+        help="memory model; caches: loads can return stale lines (default: bar; caches with --tool cachecheck)",
     )
     checks.add_argument("--reorder", type=int, metavar="SEED", help="run workgroups and waves in a random order")
     checks.add_argument(
@@ -156,7 +160,7 @@ def add_judged_checks(parser: argparse.ArgumentParser) -> None:
     """Add the checks of a simulated GPU, and how their findings affect output and exit code."""
     checks = parser.add_argument_group("checks of the simulated GPU")
     add_checks(checks)
-    checks.add_argument("--strict", action="store_true", help="an unused suppression is an error")
+    checks.add_argument("--strict", action="store_true", help="treat an unused suppression as an error")
     checks.add_argument(
         "--error-exitcode",
         type=_exit_code,
@@ -168,12 +172,12 @@ def add_judged_checks(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="list remarks, and show packets and the device's own sentences",
+        help="list remarks, and show packets and the full messages of the device",
     )
 
 
 def parsed_arguments(texts: Sequence[str]) -> dict[str, Value]:
-    """Return the kernel's arguments of --arg. Raise UsageError for a bad one, and for a repeated name."""
+    """Return the kernel's arguments of --arg. Raise UsageError for an invalid argument and for a repeated name."""
     from zinc_rt.launching.values import parse
 
     pairs = [parse(text) for text in texts]
@@ -279,7 +283,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What a launch is judged by. `stopped`: why it did not end, or ""."""
+    """The results that determine the verdict of a launch. `stopped`: the reason if it did not end, else ""."""
 
     kernel: str
     done: Launched
@@ -298,7 +302,7 @@ class _Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the launch failed; empty if it passed."""
+        """The reason if the launch failed; empty if it passed."""
         from zinc_rt.launching.finding_groups import times_of_rules
 
         return [

@@ -50,10 +50,10 @@ def parser() -> argparse.ArgumentParser:
         "--prefill",
         choices=("batched", "stepwise"),
         default="batched",
-        help="compute all tokens in one pass, or one at a time (default batched)",
+        help="compute all tokens in one pass or one at a time (default batched)",
     )
     parser.add_argument(
-        "--layers", choices=("all", "none"), default="all", help="whether to write l_out (default all)"
+        "--layers", choices=("all", "none"), default="all", help="layers to write l_out for (default all)"
     )
     parser.add_argument(
         "--rows", choices=("all", "last"), default="all", help="logits of every token or of the last (default all)"

@@ -79,12 +79,12 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
-        help="shader checks of the simulated device (default fast: bounds, alignment, initialisation)",
+        help="shader checks of the simulated device (default fast: bounds, alignment and initialisation)",
     )
     group.add_argument(
         "--unchecked",
         action="store_true",
-        help="use a GPU although pm4-test has not passed on it with this Linux kernel and driver; noted in the "
+        help="use the GPU even if pm4-test has not passed on it with this Linux kernel and driver; noted in the "
         "report",
     )
 
@@ -95,15 +95,15 @@ def add_budgets(group: argparse._ArgumentGroup) -> None:
         "--gap-budget",
         type=float,
         metavar="MS",
-        help="longest step while an interactive or standard request decodes; prompts get fewer tokens, and batch "
-        "decodes take turns; 0: no limit (default: 30 ms for interactive requests)",
+        help="maximum step time while an interactive or standard request decodes, reached by limiting prompt "
+        "tokens and alternating batch decodes; 0: no limit (default: 30 ms for interactive requests)",
     )
     group.add_argument(
         "--first-token-budget",
         type=float,
         metavar="MS",
-        help="from an interactive or standard request's arrival to its first token, other prompts get only what "
-        "this leaves; 0: no limit (default: 100 ms for interactive requests)",
+        help="target time to first token of an interactive or standard request, reached by limiting other "
+        "prompts; 0: no limit (default: 100 ms for interactive requests)",
     )
 
 
@@ -120,14 +120,14 @@ def add_coherence(group: argparse._ArgumentGroup) -> None:
         "--coherence",
         choices=COHERENCE_CHOICES,
         help="memory model of the simulated device: bar (CPU and GPU views of VRAM are separate copies), direct "
-        "(one copy), caches (bar, and waves' caches can be stale; slow) (default bar)",
+        "(one copy), caches (like bar, but caches of waves can be stale; slow) (default bar)",
     )
     group.add_argument(
         "--reorder",
         type=int,
         metavar="SEED",
-        help="the simulated device completes concurrent work and evicts cache lines in a random order with this "
-        "seed",
+        help="complete concurrent work and evict cache lines of the simulated device in a random order with "
+        "this seed",
     )
 
 
@@ -146,7 +146,9 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     )
     add_coherence(group)
     group.add_argument(
-        "--facts", metavar="F", help="the simulated device behaves like the card that pm4-test --learn F measured"
+        "--facts",
+        metavar="F",
+        help="make the simulated device behave like the card measured with pm4-test --learn F",
     )
     group.add_argument(
         "--ordering",
@@ -161,7 +163,7 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         "--ctx",
         type=context_length,
         metavar="N",
-        help="context length; 0: the trained length (default: that, at most 4096)",
+        help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
     add_timeout(group)
     group.add_argument(
@@ -174,8 +176,8 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
         "--timeout",
         type=float,
         metavar="S",
-        help="limit of one step in seconds (default: 2 or more on a card; 60 on another GPU or a simulated card, "
-        "whose first step has 600; none on t_cpu and software drivers)",
+        help="time limit of one step in seconds (default: at least 2 on a card; 60 on another GPU or a "
+        "simulated card, 600 for the first step of a simulated card; none on t_cpu and software drivers)",
     )
 
 
@@ -229,7 +231,7 @@ def order_options(asked: Mapping[str, Any]) -> list[str]:
 
 
 def check_options_used(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a given option that neither the tiers nor their device accept."""
+    """Raise UsageError for an option that neither the tiers nor their device accept."""
     tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
     does = "do" if "," in tiers else "does"
     if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
@@ -261,7 +263,8 @@ def open_engine(
     stored: bool = False,
 ) -> Engine:
     """Open the engine for --tier, --device, --ordering, --ctx and --threads; `transform` is passed to it.
-    `stored`: it may use graphs planned by an earlier run."""
+    `stored`: the engine may use graphs planned by an earlier run.
+    """
     from zinc_rt.engine.devices import choose_tier, open_backend
     from zinc_rt.engine.engine import Engine, ctx_warning
     from zinc_rt.engine.graph_store import GraphStore
@@ -308,7 +311,7 @@ def print_status(line: str) -> None:
 
 
 def timeout(arguments: argparse.Namespace) -> float | None:
-    """Return --timeout in seconds, or None if it is not given. Raise UsageError unless it is positive."""
+    """Return --timeout in seconds, or None if it is not set. Raise UsageError unless it is positive."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
         raise UsageError(f"--timeout {seconds:g}: expected more than 0 seconds")
@@ -329,7 +332,7 @@ def read_model(path: str) -> GGUFFile:
 
 
 def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
-    """Return the ids of --tokens, or those of --prompt by the model's tokenizer."""
+    """Return the ids of --tokens, or the ids of --prompt from the model's tokenizer."""
     if tokens:
         return list(tokens)
     if prompt is None:

@@ -31,14 +31,15 @@ def add_format(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
         "--format",
         choices=FORMATS,
         default="text",
-        help="format of the tables: text, github (Markdown) or csv; the latter two leave only tables on stdout, "
-        "the rest goes to stderr (default text)",
+        help="format of the tables: text, github (Markdown) or csv; with the latter two only the tables go to "
+        "stdout, everything else to stderr (default text)",
     )
 
 
 def output_stream(arguments: argparse.Namespace) -> TextIO:
-    """Return the stream for tables and text: stdout, or stderr if --json - takes stdout. A caller from Python
-    (zinc_rt.harness) passes its own stream to `Command.parse`."""
+    """Return the stream for tables and text: stdout, or stderr if --json - takes stdout. A Python caller
+    (zinc_rt.harness) passes its own stream to `Command.parse`.
+    """
     screen: TextIO | None = getattr(arguments, "screen", None)
     return screen or (sys.stderr if arguments.json == "-" else sys.stdout)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Commands that serve one intent, in the order in which a new user needs them."""
+    """Commands for one purpose, in the order in which a new user needs them."""
 
     name: str
     intent: str
@@ -163,7 +163,8 @@ def _source(module: str) -> Path | None:
 def machine_state(paths: HostPaths) -> str:
     """Return one line with the GPUs and the tiers that this machine probably supports.
 
-    Only files are read: no driver is opened, no library loaded and nothing compiled. `zinc-rt devices` does that.
+    Only files are read: no driver is opened, no library is loaded and nothing is compiled. `zinc-rt devices` does
+    that.
     """
     gpus = list(_amd_render_nodes(paths))
     tiers = list(_cpu_tiers())

@@ -47,13 +47,15 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     decode.add_argument("file", metavar="FILE", help="file with dwords; - is stdin")
-    decode.add_argument("--hex", action="store_true", help="FILE is hex text, not binary")
+    decode.add_argument("--hex", action="store_true", help="read FILE as hex text instead of binary")
     decode.add_argument("--arch", metavar="NAME", default=DEFAULT_ARCH, help=f"chip (default {DEFAULT_ARCH})")
-    decode.add_argument("--lint", action="store_true", help="check the stream; exit 1 if it must not be submitted")
+    decode.add_argument(
+        "--lint", action="store_true", help="check the stream; exit with 1 if it must not be submitted"
+    )
     decode.add_argument(
         "--queue", choices=("kfd", "userq"), default="kfd", help="with --lint: the type of queue (default kfd)"
     )
-    decode.add_argument("--ib", action="store_true", help="with --lint: the stream is an indirect buffer")
+    decode.add_argument("--ib", action="store_true", help="with --lint: treat the stream as an indirect buffer")
     add_json(decode, tables=False)
     return parser
 

@@ -188,7 +188,7 @@ class ProgressStage:
     display: Display | None
 
     def say(self, text: str) -> None:
-        """Set the text. If the stage is counted, the piece of work before it is done."""
+        """Set the text. If the stage is counted, the preceding piece of work is done."""
         if self.line.total is not None and self.line.text:
             self.line.done += 1
         self.line.text = text
@@ -196,7 +196,7 @@ class ProgressStage:
             self.display.hidden = False
 
     def clear(self) -> None:
-        """Remove it from the terminal before the command prints."""
+        """Remove the progress from the terminal before the command prints."""
         if self.display is not None:
             self.display.hide()
 
@@ -204,7 +204,7 @@ class ProgressStage:
 @contextmanager
 def stages(total: int | None = None, unit: str = "", *, plain: bool = False) -> Iterator[ProgressStage]:
     """Yield a stage whose `say("model 2 of 3: ...")` sets the text while the body runs. `total`: the number of
-    calls of `say`, if it is known.
+    calls of `say`, if known.
 
     Without a terminal nothing is shown, or with `plain` a line of text every few seconds.
     """
@@ -217,7 +217,7 @@ def stages(total: int | None = None, unit: str = "", *, plain: bool = False) -> 
 def plain_lines(line: ProgressLine) -> Iterator[None]:
     """Print `line` on stderr every few seconds while the body runs, without escape codes.
 
-    An enclosing call prints for the calls within it.
+    An enclosing call prints for nested calls.
     """
     if _plain.get():
         yield

@@ -31,7 +31,7 @@ Status = Literal["pass", "fail", "skip", "flake", "blocked"]
 
 @dataclass(slots=True)
 class Result:
-    """The result of one check. `measure` contains the measured values, `limit` the allowed ones."""
+    """The result of one check. `measure` contains the measured values, `limit` the allowed values."""
 
     id: str
     kind: str
@@ -95,7 +95,7 @@ class Report:
 
     def exit_code(self, *, strict: bool | None = None) -> int:
         """Return the exit code: 0 if something ran and nothing failed, 1 for a failure, 77 if nothing ran
-        (design §4.12). `strict` None: as the report's `strict`."""
+        (design §4.12). `strict` None: use the report's `strict`."""
         strict = self.strict if strict is None else strict
         counts = self.counts()
         if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_by_default)):

@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add_models(parser, required=False)  # --probe-tier needs none
     prompt = parser.add_argument_group("the prompt")
     which = prompt.add_mutually_exclusive_group()
-    which.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt's text; - reads stdin")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text of the prompt; - reads stdin")
     which.add_argument(
         "--tokens",
         type=token_list,
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add_budgets(parser.add_argument_group("latency"))
     parser.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
     parser.add_argument(
-        "--probe-tier", action="store_true", help="show for every tier whether it is usable, why, and what to do"
+        "--probe-tier", action="store_true", help="show whether each tier is usable, the reason and the next step"
     )
     add_json(parser, tables=False)
     return parser
@@ -118,7 +118,8 @@ def _run(arguments: argparse.Namespace) -> int:
 @dataclass(slots=True)
 class _GeneratedAnswer:
     """The outcome of a generation. `stopped`: end, context or max_tokens. `per_token`: the host's submissions and
-    waits per token after the first, empty without such tokens."""
+    waits per token after the first; empty if there are none.
+    """
 
     answer: Answer
     stopped: str

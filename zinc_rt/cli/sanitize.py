@@ -60,7 +60,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add_judged_checks(parser)
     parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="SECONDS", help="limit of one launch (default 600)"
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="time limit of one launch in seconds (default 600)",
     )
     parser.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
     add_json(parser)
@@ -113,9 +117,9 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _run(words: list[str], environment: dict[str, str], output: TextIO | None) -> int:
-    """Run the program to its end, with its stdout in `output`, None for this process's.
+    """Run the program to its end, with its stdout redirected to `output`; None: use the stdout of this process.
 
-    Return its exit code, 128 + N if signal N ended it.
+    Return its exit code, or 128 + N if signal N ended it.
     """
     try:
         with subprocess.Popen(words, env=environment, stdout=output) as child:

@@ -49,21 +49,25 @@ def parser() -> argparse.ArgumentParser:
         "--workload",
         metavar="NAME",
         action="append",
-        help="a name of --list or a .jsonl file (default: all of --list)",
+        help="a workload from --list or a .jsonl file (default: all from --list)",
     )
     what.add_argument(
-        "--tenants", metavar="FILE", help="tenant configuration, YAML or JSON (default: the workload's)"
+        "--tenants", metavar="FILE", help="tenant configuration in YAML or JSON (default: as in the workload)"
     )
     what.add_argument("--seed", type=int, default=1, metavar="N", help="random seed of the workload (default 1)")
     where = parser.add_argument_group("scheduler")
-    where.add_argument("--slots", type=int, metavar="N", help="concurrent requests (default: the workload's, 16)")
-    where.add_argument("--pages", type=int, metavar="N", help="KV pages of 16 tokens (default: the workload's)")
+    where.add_argument(
+        "--slots", type=int, metavar="N", help="concurrent requests (default: as in the workload, else 16)"
+    )
+    where.add_argument(
+        "--pages", type=int, metavar="N", help="number of KV pages of 16 tokens (default: as in the workload)"
+    )
     where.add_argument("-c", "--ctx", type=int, default=32_768, metavar="N", help="context length (default 32768)")
     where.add_argument(
         "--policy",
         choices=POLICIES,
         default="fair",
-        help="fair (default), or fcfs: all requests in one tenant and class",
+        help="fair (default) or fcfs, which puts all requests into one tenant and class",
     )
     where.add_argument(
         "--step-tokens", type=int, default=512, metavar="N", help="maximum tokens in a step (default 512)"
@@ -81,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
         help="write the last 4096 steps of one workload as a timeline for Chrome or Perfetto",
     )
     how.add_argument("--list", action="store_true", help="list the workloads")
-    how.add_argument("--export", metavar="NAME", help="write a workload to stdout in the file format")
+    how.add_argument("--export", metavar="NAME", help="write a workload to stdout as a .jsonl file")
     add_json(parser)
     return parser
 

@@ -90,11 +90,13 @@ def parser() -> argparse.ArgumentParser:
         "--ctx",
         type=context_length,
         metavar="N",
-        help="context length; 0: the trained length (default: that, at most 4096)",
+        help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
     runs.add_argument("--tier", metavar="TIER", help="tier, as in zinc-rt run (default: ZINC_RT_TIER, else auto)")
     add_device(runs, "device, as in zinc-rt run: auto, hw, cpu, sim or vulkan[:N|:NAME] (default auto)")
-    runs.add_argument("--facts", metavar="F", help="facts file: the simulated device behaves like this card")
+    runs.add_argument(
+        "--facts", metavar="F", help="facts file of the card that the simulated device should behave like"
+    )
     runs.add_argument("--ordering", metavar="NAME", help="order of arithmetic (default canonical-1)")
     add_timeout(runs)
     add_budgets(runs)

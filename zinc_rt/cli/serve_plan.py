@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(config: Config, *, tenants: bool) -> int:
-    """Show the memory of each model, and with `tenants` the guarantees of each tenant. Raise ZincError for an
+    """Show the memory of each model and, with `tenants`, the guarantees of each tenant. Raise ZincError for an
     invalid configuration, InputError if it does not fit the device."""
     from zinc_rt.serve.config.memory_plan import check_fits, plan_of, tenant_shares
 

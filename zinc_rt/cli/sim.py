@@ -74,7 +74,7 @@ SHOWN_OF_RULE = 8  # places
 
 
 def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
-    """Return the first findings of each rule, in the order of detection, and the number of the others."""
+    """Return the first findings of each rule, in the order of detection, and the number of remaining ones."""
     from zinc_rt.launching.finding_groups import times_of_rules
 
     left: dict[str, list[FindingGroup]] = {}

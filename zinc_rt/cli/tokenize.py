@@ -31,11 +31,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--text", metavar="TEXT", required=True, help="the text; - reads all of stdin as UTF-8")
     special = parser.add_mutually_exclusive_group()
     special.add_argument("--no-special", action="store_true", help="do not add or parse special tokens")
-    special.add_argument("--parse-special", action="store_true", help="parse names of control tokens in the text")
+    special.add_argument("--parse-special", action="store_true", help="parse control tokens in the text")
     parser.add_argument(
         "--ids",
         action="store_true",
-        help="print only the ids, on one line separated by commas, as --tokens takes them",
+        help="print only the ids, on one line separated by commas, as expected by --tokens",
     )
     add_json(parser)
     return parser

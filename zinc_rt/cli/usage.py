@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         "--group-by",
         metavar="WORDS",
         default="tenant",
-        help="tenant, model, day, minute, separated by commas (default tenant)",
+        help="columns to group by: tenant, model, day, minute, separated by commas (default tenant)",
     )
     add_json(parser)
     return parser

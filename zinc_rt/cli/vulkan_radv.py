@@ -129,7 +129,7 @@ def _requested_kernels(arguments: argparse.Namespace) -> tuple[list[RadvKernel],
 def _container(
     kernel: RadvKernel, caches: Mapping[str, bytes], mesa: str
 ) -> tuple[Zrt, list[LintFinding], list[LintFinding]]:
-    """Return the container, the static sanitizer's findings in it, and those that are only remarks."""
+    """Return the container, the static sanitizer's findings in it, and the remarks."""
     from zinc_rt.isa import target_of
     from zinc_rt.isa.lint import Limits, lint
     from zinc_rt.kernels.radv.container import container

@@ -93,12 +93,12 @@ class DispatchCost:
 
     @property
     def lost(self) -> float:
-        """Return the time beyond that of its bytes at the specified bandwidth."""
+        """Return the time in excess of its bytes at the specified bandwidth."""
         return self.seconds - self.ideal
 
     @property
     def bandwidth_share(self) -> float:
-        """Return the share of the specified bandwidth while it runs."""
+        """Return the fraction of the specified bandwidth that it uses while it runs."""
         return self.ideal / self.running if self.running else 0.0
 
     @cached_property
@@ -165,8 +165,8 @@ def _latency(counts: DispatchCounts, wave_bytes: float, assumed: Mapping[str, fl
 
 @dataclass(frozen=True, slots=True)
 class StepBounds:
-    """The least seconds of a step on a device: its bytes at the specified bandwidth, and its operations at the
-    specified rates. Caches are not taken into account: what fits them may be read faster.
+    """The minimum seconds of a step on a device: its bytes at the specified bandwidth, and its operations at the
+    specified rates. Caches are not taken into account: data that fits in them may be read faster.
     """
 
     bytes: float

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class StepCurve:
     """Microseconds of a step by its tokens, at context 0: `tokens` ascending, `microseconds` of each.
 
-    From `tiled_from` tokens on, kernels compute tiles of `tile` tokens, and a part of a tile costs a whole one.
-    `pair_us` is the time of one prompt token and one key that it attends to, over all layers.
+    From `tiled_from` tokens on, kernels compute tiles of `tile` tokens, and a partial tile costs as much as a
+    whole one. `pair_us` is the time of one prompt token and one key that it attends to, over all layers.
     """
 
     tokens: tuple[int, ...]
@@ -21,7 +21,7 @@ class StepCurve:
     pair_us: float
 
     def base_us(self, tokens: int) -> float:
-        """Return the time of a step of so many tokens; beyond the last point it is proportional."""
+        """Return the time of a step with that many tokens; beyond the last point it is proportional."""
         if tokens >= self.tiled_from:
             tokens = -(-tokens // self.tile) * self.tile
         if tokens >= self.tokens[-1]:

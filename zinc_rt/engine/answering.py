@@ -36,7 +36,7 @@ class TextOut:
         return self._deliver(self._decoder.feed(token))
 
     def close(self) -> str:
-        """Return the rest of the text when no token follows."""
+        """Return the remaining text when no token follows."""
         text = self._deliver(self._decoder.flush())
         held, self._held = self._held, ""
         return text + held
@@ -56,7 +56,7 @@ class TextOut:
         return text[:safe]
 
     def _undecided(self, text: str) -> int:
-        """How many characters at the end could be the beginning of a stop."""
+        """Return how many characters at the end could be the beginning of a stop string."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for count in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-count:]) for stop in self._stops):
@@ -109,8 +109,9 @@ class TextPiece:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """An answer in progress. `silent`: tokens that are not shown, such as end tokens; `text_out` is None
-    without a tokenizer. `ended` is "" until the answer is complete."""
+    """An answer in progress. `silent`: tokens that are not shown, such as end tokens; `text_out` is None without a
+    tokenizer; `ended` is "" until the answer is complete.
+    """
 
     index: int
     text_out: TextOut | None
@@ -275,7 +276,7 @@ class Answering(EngineCore):
                     del self._asked[number]
 
     def _abandon(self, asked: Sequence[Asked]) -> None:
-        """Cancel what is still made of them, and have the scheduler let go of it now."""
+        """Cancel their unfinished answers, and make the scheduler release them now."""
         for item in asked:
             if self._asked.pop(item.number, None) is not None:
                 self.scheduler.cancel(item.number)
@@ -314,7 +315,7 @@ class Answering(EngineCore):
 
 
 def logprob_of(rows: RowLogprobs, index: int, token: int, sampling: Sampling) -> TokenLogprob | None:
-    """What a row says of the token drawn there; None where its request did not ask."""
+    """Return the log-probabilities of a row's sampled token; None if its request did not ask for them."""
     if sampling.logprobs is None:
         return None
     top = zip(rows.top_ids[index, : sampling.logprobs], rows.top_logprobs[index, : sampling.logprobs], strict=True)

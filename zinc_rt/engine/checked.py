@@ -150,8 +150,8 @@ def write(
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the recorded rows, `setup` as a Setup, or None without a file. Raises InputError for a damaged
-    file."""
+    """Return the recorded rows, with `setup` as a Setup, or None if there is no file. Raises InputError for a
+    damaged file."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["schema"] != SCHEMA:
@@ -170,7 +170,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def _lock_record(path: Path) -> Iterator[None]:
-    """Hold the file's lock: two cards may be probed at once."""
+    """Hold the file's lock, because two cards may be probed at the same time."""
     import fcntl  # GPU tiers need Linux; this room is read elsewhere too
 
     try:

@@ -73,7 +73,7 @@ ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle"
 
 
 def non_gpu_reason(device: Device) -> str:
-    """Return why a speed measured on this device is not a GPU speed, or "" if it may be."""
+    """Return the reason if a speed measured on this device is not a GPU speed, else ""."""
     return SIMULATED if device.simulated else IN_SOFTWARE if device.software else ""
 
 
@@ -202,7 +202,7 @@ def _requested_choice(
 
 
 def _simulated_availability(name: str | None) -> Availability:
-    """Whether models can run on a simulated chip; None: the default one."""
+    """Return whether models can run on a simulated chip; None: the default chip."""
     from zinc_rt.sim.chips import chip
 
     target = chip(name or DEFAULT_ARCH).isa
@@ -239,12 +239,12 @@ def _probe(row: BackendSpec, device: str, unchecked: bool = False, chip: str | N
 
 
 def _device_name(device: str) -> str:
-    """Of a tier that lists its devices: what --device says of them."""
+    """Return the part of --device that applies to a tier that lists its devices."""
     return device if device in ("hw", "cpu") else parse_device(device)[1]
 
 
 def _unused_gpus(taken: BackendSpec, device: str) -> list[str]:
-    """What auto never takes, where it would run a GPU of this machine that the tier taken does not."""
+    """Return tiers that auto never selects but that would use a GPU of this machine, unlike the selected tier."""
     if taken.simulable or device != "auto" or not has_gpu():
         return []
     others = [(row, _probe(row, "hw")) for row in registry.built() if row.lists_devices]

@@ -44,7 +44,7 @@ Rows = Literal["all", "last"]
 
 
 class OutOfPages(ZincError):
-    """The pool has too few free pages for a step."""
+    """Raised if the pool has too few free pages for a step."""
 
 
 @dataclass(eq=False, slots=True)
@@ -166,8 +166,9 @@ class Engine:
         self._free_slots.insert(0, sequence.slot)
 
     def pages(self, sequence: Sequence, group: int = 0) -> list[int]:
-        """Return the pages of a sequence in a page group, in order, UNSET for pages outside its window; empty
-        if the model lacks the group. Raises UsageError as `release`."""
+        """Return the pages of a sequence in a page group, in order, UNSET for pages outside its window; empty if
+        the model does not have the group. Raises UsageError as `release`.
+        """
         self._check_open(sequence)
         return list(sequence.holding.tables[group]) if group < len(self.page_groups) else []
 
@@ -214,7 +215,7 @@ class Engine:
     ) -> np.ndarray:
         """Append `tokens` to a sequence, in one pass per capacity or token by token.
 
-        Returns logits as `forward`. `advance` is called after each step with its token count.
+        Returns logits like `forward`. `advance` is called after each step with its token count.
         """
         self.check(sequence, tokens)
         if not len(tokens):
@@ -241,8 +242,8 @@ class Engine:
         """Run one replay that advances each sequence by its tokens. Return the logits f32 [len(rows), V] of
         the batch rows `rows`.
 
-        Raises UsageError for input that `check` rejects, a duplicate sequence, more tokens than a step takes,
-        a row outside the batch, more rows than tokens, or an injected value of a wrong shape.
+        Raises UsageError for input that `check` rejects, a duplicate sequence, too many tokens for a step, a row
+        outside the batch, more rows than tokens, or an injected value of the wrong shape.
         """
         output = self.advance(batch, rows, tap=tap, inject=inject)
         if LOGITS not in output.handle.variant.graph.buffers:
@@ -301,8 +302,9 @@ class Engine:
             )
 
     def _planned(self, batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int]) -> StepPlan:
-        """Plan a step: the caller's sequences in order, with the pages that their tokens need, and the rows asked
-        for."""
+        """Plan a step: the caller's sequences in order, with the pages that their tokens need, and the requested
+        rows.
+        """
         plan = self._plan
         plan.clear(self.runner.steps + 1)
         for changes in plan.table_changes:
@@ -316,7 +318,7 @@ class Engine:
         return plan
 
     def _cover(self, sequence: Sequence, tokens: int, plan: StepPlan) -> None:
-        """Take the pages for so many tokens more, and have the step tell the device of them."""
+        """Allocate the pages for that many more tokens, and send them to the device with the step."""
         behind = sequence.position + tokens
         if not self.cache.cover(sequence.holding, behind):
             free = ", ".join(f"{pages.pool.free} of {pages.pool.count}" for pages in self.cache.pools)
@@ -355,7 +357,7 @@ def trained_ctx(gguf: GGUFFile) -> int:
 
 
 def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
-    """Return `ctx` if given, 0 meaning the trained length, else min(the trained length, 4096).
+    """Return `ctx` if it is set (0 means the trained length), else min(the trained length, 4096).
 
     Raises UsageError for a negative length.
     """

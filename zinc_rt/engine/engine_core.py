@@ -39,7 +39,7 @@ EVERYBODY = Tenant("default")
 
 
 class ContextExceeded(UsageError):
-    """A prompt has more tokens than the context."""
+    """Raised if a prompt has more tokens than the context."""
 
 
 class EngineCore:
@@ -92,7 +92,7 @@ class EngineCore:
         return tuple(self.scheduler.tenants)
 
     def _renew(self) -> Runner:
-        """The model on a device that was opened again, after a step that did not come back."""
+        """Reopen the device and load the model again, after a step that did not finish."""
         assert self._again is not None
         self._keep_findings()
         with suppress(Exception):  # it hangs
@@ -112,17 +112,19 @@ class EngineCore:
         return self._closed
 
     def device_findings(self) -> list[Finding]:
-        """Return what the current device, if it is simulated, has reported about any work on it. It reports an
-        error of one instruction once, so work after a finding may be wrong without another."""
+        """Return the findings of the current device, if it is simulated, about any work on it. It reports an error
+        of an instruction only once, so later work may be wrong without another finding.
+        """
         return [] if self._closed else findings_of(self.engine.backend)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return what simulated devices have reported since the model was opened, each finding once: also those
-        of devices that hung and were opened again, and after `close`."""
+        """Return the distinct findings of simulated devices since the model was opened, including devices that
+        hung and were reopened; also valid after `close`.
+        """
         return tuple(dict.fromkeys((*self._findings, *self.device_findings())))
 
     def _keep_findings(self) -> None:
-        """Remember the findings of a device that is to be closed."""
+        """Remember the findings of a device before it is closed."""
         with suppress(Exception):  # it may be lost
             self._findings = self.findings()
 
@@ -174,8 +176,9 @@ class EngineCore:
         return names.index(name)
 
     def namespace(self, tenant: int, salt: str = "") -> Namespace:
-        """Return the prefix-cache namespace of a tenant's requests: the tenant's and its group's prefixes,
-        with a salt only those with the same salt."""
+        """Return the prefix-cache namespace of a tenant's requests: the prefixes of the tenant and its group; with
+        a salt, only those with the same salt.
+        """
         secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
@@ -186,7 +189,7 @@ class EngineCore:
         self._secrets.pop(self._owner(tenant), None)
 
     def _owner(self, tenant: int) -> str:
-        """Whose secret a tenant's prefixes are under."""
+        """Return the owner of the secret for a tenant's prefixes."""
         known = self.scheduler.tenants[tenant]
         group = next((f"group {quota.group}" for quota in known.pages if quota.group is not None), "")
         return group or f"tenant {known.name}"
@@ -258,7 +261,7 @@ class EngineCore:
         )
 
     def needed_tokenizer(self, what: str) -> Tokenizer:
-        """Return the tokenizer. Raises UsageError if the file has no readable one."""
+        """Return the tokenizer. Raises UsageError if the file has no readable tokenizer."""
         if self.tokenizer is None:
             raise UsageError(
                 f"{what} needs a tokenizer: {self.no_tokenizer}", next="pass prompts as lists of token ids"
@@ -307,10 +310,10 @@ def new_scheduler(
 ) -> Scheduler:
     """Return a scheduler of an engine's model, with the pages and state rows of the engine's limits.
 
-    Every front end and every gate with a device gets its scheduler here. `pages`: of each group, to make
-    them scarce; `step_tokens`: 0 for the engine's; `changes`: other fields of SchedulerLimits that are not
-    to have their defaults (`limit_changes` says so in a report). A GPU whose driver ends long submissions
-    (BackendSpec.submission_seconds) splits prompts into steps that stay below.
+    Every front end and every gate with a device creates its scheduler here. `pages`: number per group, to make
+    pages scarce; `step_tokens`: 0 for the engine's; `changes`: non-default values of other SchedulerLimits fields
+    (reported by `limit_changes`). If a GPU's driver kills long submissions (BackendSpec.submission_seconds),
+    prompts are split into steps below that limit.
     """
     seconds = engine.backend.spec.submission_seconds
     if seconds and not engine.backend.device.simulated:  # whose time says nothing about a GPU's
@@ -327,7 +330,7 @@ def new_scheduler(
 
 
 def _tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:
-    """The file's tokenizer, or why there is none: ids will do without."""
+    """Return the file's tokenizer, or the reason why there is none; prompts of ids do not need one."""
     try:
         return Tokenizer.from_metadata(gguf.metadata), ""
     except ZincError as error:

@@ -64,8 +64,9 @@ class Starts:
 
 
 class GraphStore:
-    """The files in `folder`; None: in the user's cache folder. `version`: of the planning code
-    (host.version.planning_version)."""
+    """The files in `folder`; None: in the user's cache folder. `version`: version of the planning code
+    (host.version.planning_version).
+    """
 
     def __init__(self, version: str, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
         self._version = version
@@ -97,8 +98,9 @@ class GraphStore:
 
 
 class StoredGraphs:
-    """The stored graphs and plans of one model. Missing and refused entries are built and stored. `decides`: by
-    name, what determines them."""
+    """The stored graphs and plans of one model. Missing and rejected entries are built and stored. `decides`:
+    inputs that determine them, by name.
+    """
 
     def __init__(self, files: ObjectCache, decides: Mapping[str, object]) -> None:
         self._files = files
@@ -107,7 +109,9 @@ class StoredGraphs:
         self.starts = Starts()
 
     def graph(self, what: Hashable, make: Callable[[], OpGraph]) -> OpGraph:
-        """Return a graph as variants run it. `what` identifies it by its repr: the stage and the sampling form."""
+        """Return a graph in the form that variants run. The repr of `what` identifies it: the stage and the
+        sampling form.
+        """
         key = self._key("graph", what)
         with self.starts.timed():
             result = self._read(key, lambda form: (serial.from_bytes(form, name="graph"), form))
@@ -121,7 +125,7 @@ class StoredGraphs:
             return graph
 
     def program(self, what: Hashable, capacity: tuple[int, ...], make: Callable[[], PlannedGraph]) -> PlannedGraph:
-        """Return the program of a capacity for the graph that `graph` returned for `what`."""
+        """Return the program of one capacity for the graph that `graph` returns for `what`."""
         graph, digest = self._given[what]
         key = self._key("plan", what, capacity)
         with self.starts.timed():
@@ -135,7 +139,7 @@ class StoredGraphs:
             return program
 
     def _read(self, key: str, parse: Callable[[memoryview], T]) -> T | None:
-        """The content of a file; None if there is none, or if it is refused."""
+        """Return the content of a file; None if it does not exist or is rejected."""
         name = _name(key)
         try:
             payload = self._files.mapped(name)
@@ -180,7 +184,7 @@ def _content(payload: memoryview, key: str) -> memoryview:
 
 
 def _difference(head: bytes, key: str) -> str:
-    """Return how a file's key differs from the expected one, by its first different line."""
+    """Return how a file's key differs from the expected key, by the first different line."""
     if head[: len(MAGIC)] != MAGIC:
         return f"its key does not begin with {MAGIC!r}: another version of the format"
     size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 4], "little")

@@ -25,7 +25,7 @@ AUDITED = (
 
 
 def _audited(name: str, record: Any) -> Any:
-    """Return a field without backpressure: a slot that is paused has no rows, so its record is not sent."""
+    """Return a field without backpressure, because a paused slot has no rows, so its record is not sent."""
     return int(record[name]) & ~SlotFlag.BACKPRESSURE if name == "flags" else record[name]
 
 

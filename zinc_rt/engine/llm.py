@@ -114,7 +114,7 @@ class LLM(Answering):
             self._check()
 
     def _check(self, answers: Sequence[Completion] = ()) -> None:
-        """Raise FindingError with these answers if the device has reported anything so far."""
+        """Raise FindingError with these answers if the device has reported any finding."""
         if self._check_findings and (findings := self.findings()):
             raise self._finding_error(findings, answers)
 
@@ -180,7 +180,7 @@ class LLM(Answering):
         grammar: TokenMask | None = None,
     ) -> Iterator[TextPiece]:
         """Yield the answer in pieces; with n > 1 the pieces of the answers are interleaved. Dropping the
-        iterator cancels the rest. Raises as `generate`, FindingError after the last piece."""
+        iterator cancels the rest. Raises the errors of `generate`; FindingError after the last piece."""
         asked = self._prepare(prompt, sampling)
 
         def pieces() -> Iterator[TextPiece]:
@@ -214,7 +214,7 @@ class LLM(Answering):
 
 
 def _prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:
-    """A list of prompts, also where one alone was given."""
+    """Return a list of prompts, even if only one was passed."""
     if isinstance(prompts, str):
         return [prompts]
     if len(prompts) and all(isinstance(prompt, Integral) for prompt in prompts):

@@ -85,7 +85,7 @@ def _place_model(
 
 
 def _largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest count up to `limit` that fits; 0 where not even 1 does."""
+    """Return the largest count up to `limit` that fits; 0 if not even 1 does."""
     return bisect_left(range(1, limit + 1), True, key=lambda count: not fits(count))
 
 
@@ -135,7 +135,7 @@ def _constant_bytes(model: Model) -> int:
 
 
 def _cache_bytes(limits: SequenceLimits, groups: tuple[PageGroupSpec, ...]) -> int:
-    """The bytes of all pools, and of their page tables."""
+    """Return the bytes of all pools and their page tables."""
     pools = sum(
         limits.group_pages(number, group.window) * group.page_bytes(limits.page_tokens)
         for number, group in enumerate(groups)

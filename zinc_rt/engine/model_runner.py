@@ -86,7 +86,7 @@ class ModelRunner:
             raise self._interrupt() from None
 
     def _interrupt(self) -> StepInterrupted:
-        """Ctrl-C fails the step, as a scheduler knows how to go on from that; `interrupted` says that it was."""
+        """Ctrl-C fails the step, which the scheduler can recover from; `interrupted` records it."""
         self.interrupted = True
         return StepInterrupted("the step was interrupted")
 
@@ -131,7 +131,7 @@ class ModelRunner:
         return True
 
     def page_table(self, group: int) -> np.ndarray | None:
-        """Return the device's table of a page group for an audit, i32 [slots, pages], or None before the
+        """Return the device's page table of a group for an audit, i32 [slots, pages], or None before the
         first step."""
         name = f"state.page_table_{group}" if group else "state.page_table"
         known = (variant for variant in self.runner.variants.ran() if name in variant.graph.buffers)
@@ -143,7 +143,7 @@ class ModelRunner:
         return self._sampler.stored()
 
     def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
-        """Load the weights and build the graph of a step with `sequences` sequences that sample like this."""
+        """Load the weights and build the graph of a step with `sequences` sequences and this sampling."""
         stage: Stage = "decode" if tokens == sequences else "prefill"
         form = self._sampler.form_of(sampling)
         self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences, form=form)

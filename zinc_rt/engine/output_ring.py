@@ -40,8 +40,9 @@ class RingError(ZincError):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEntries:
-    """What a step writes to the ring. `skipped` bool [rows]: the slot has backpressure, and its token is not
-    delivered. `entries` i32 [n, 4]: of the other rows, in order; the tokens are unknown."""
+    """The entries that a step writes to the ring. `skipped` bool [rows]: the slot has backpressure, so its token
+    is not delivered. `entries` i32 [n, 4]: entries of the other rows, in order; the tokens are unknown.
+    """
 
     entries: np.ndarray
     skipped: np.ndarray
@@ -61,7 +62,7 @@ class OutputRing:
         self._bound = np.zeros((slots, COLUMNS), np.int32)  # what is the same in all entries of a slot's binding
 
     def bind(self, slots: np.ndarray, records: np.ndarray) -> None:
-        """Read the present records of slots. `slots`: indices of `records`, RECORD [slots]."""
+        """Read the current records of slots. `slots`: indices of `records`, RECORD [slots]."""
         self._bound[slots] = bound_entries(slots, records[slots])
 
     def expected(self, slots: np.ndarray, positions: np.ndarray, skipped: np.ndarray) -> ExpectedEntries:
@@ -80,11 +81,13 @@ class OutputRing:
         return self._taken is not None
 
     def start(self, cursor: int) -> None:
-        """Skip all entries before `cursor`, the device's count of entries: also those of an abandoned step."""
+        """Skip all entries before `cursor`, the device's count of entries, including those of an abandoned
+        step.
+        """
         self._taken = cursor % _COUNT
 
     def stop(self) -> None:
-        """Forget the cursor. The next `start` skips what has been written until then."""
+        """Forget the cursor. The next `start` skips all entries written until then."""
         self._taken = None
 
     def take(self, ring: np.ndarray, cursor: int, expected: ExpectedEntries) -> np.ndarray:
@@ -92,7 +95,8 @@ class OutputRing:
         of each row, i32 [rows]: -1 if no logit was a candidate, or if the row was skipped.
 
         `cursor`: the device's count after the step. Raises RingError if entries were overwritten before they were
-        taken, if they are not the expected ones but for their tokens, or if a token is not in the vocabulary.
+        taken, if they differ from the expected ones except in their tokens, or if a token is not in the
+        vocabulary.
         """
         if self._taken is None:
             raise RingError("cannot take entries from an output ring before it is started")

@@ -59,7 +59,7 @@ def prefill_gate(engine: Engine) -> list[str]:
 
 
 def _missing_kernels(engine: Engine, stage: Stage) -> list[str]:
-    """What of a stage's graph the tier has no kernel for."""
+    """Return the nodes of a stage's graph for which the tier has no kernel."""
     graph, reasons = engine.graph(stage), []
     kernels, ordering = engine.backend.kernels, engine.backend.ordering
     refused: dict[tuple[str, str], list[str]] = {}

@@ -42,7 +42,9 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the host finds a buffer: rows of `inner` elements, as many as the count `symbol`, or always `rows`."""
+    """The location of a buffer for the host: rows of `inner` elements, as many as the count `symbol`, or always
+    `rows`.
+    """
 
     port: str
     offset_bytes: int
@@ -105,7 +107,7 @@ class Variant:
         return self.replays.replay(self.key, stream)
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
-        """Write a buffer by its logical name. Refused while a replay may still read it (exec.InFlight)."""
+        """Write a buffer by its logical name. Raises exec.InFlight while a replay may still read it."""
         placement = self.plan.placements[name]
         self.replays.write(port(placement.allocation, self.key), placement.offset_bytes + offset_bytes, data)
 
@@ -334,7 +336,7 @@ class Resident:
 
     def zero(self, prefix: str, row: int, rows: int, stream: Stream) -> None:
         """Zero row `row` of every state buffer with `rows` rows and this name prefix, for later submissions
-        to `stream`. No-op before the first variant, when the state is zero."""
+        to `stream`. No-op before the first variant, because the state is still zero."""
         variant = next(iter(self._variants.values()), None)
         if variant is None:
             return
@@ -347,7 +349,7 @@ class Resident:
 
     def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
         """Return the weights and constants of a node whose device contents differ from the original, each
-        with its first differing byte; empty if the backend cannot tell. No replay may run."""
+        with its first differing byte; empty if the backend cannot compare them. No replay may run."""
         look: Callable[[Buffer, Weight | np.ndarray], int] | None = getattr(self.backend, "spoilt", None)
         if look is None:
             return
@@ -404,7 +406,7 @@ class Resident:
         return buffer
 
     def _take(self, wanted: Allocation) -> Arena:
-        """The smallest arena that is large enough, else a new one."""
+        """Return the smallest arena that is large enough, else a new one."""
         fits = [arena for arena in self._arenas if arena.buffer.size_bytes >= wanted.size_bytes]
         arena = min(fits, key=lambda arena: arena.buffer.size_bytes, default=None)
         if arena is None:

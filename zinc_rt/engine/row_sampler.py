@@ -83,8 +83,9 @@ class RowSampler:
         return self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=masked)
 
     def fill(self, block: StepBlock, plan: StepPlan) -> None:
-        """Fill the sampling part of a step block, and upload token counts of newly bound slots. A late row gets a
-        mask that permits no token: it draws -1, which is counted nowhere."""
+        """Fill the sampling part of a step block, and upload token counts of newly bound slots. A late row is
+        given a mask that permits no token: it samples -1, which is not counted.
+        """
         views, count = block.views, plan.rows
         rows = plan.row_slot[:count]
         self._fill_records(views, plan)
@@ -105,7 +106,9 @@ class RowSampler:
             self._ring.start(int(block.variant.read(CURSOR, ())[0]))
 
     def late(self, plan: StepPlan) -> StepBlock:
-        """Return a filled block of the graph that draws a plan's rows from the logits that earlier steps kept."""
+        """Return a filled block for the graph that samples a plan's rows from the logits stored by earlier
+        steps.
+        """
         form = self.form(plan)
         key = (1, 1, _round_up_count(plan.rows, len(self._records)))
         block = block_of(self._runner.variants.copy_variant("late", key, lambda: late_draw_graph(form), form=form))
@@ -115,7 +118,7 @@ class RowSampler:
         return block
 
     def expected(self, plan: StepPlan) -> ExpectedEntries:
-        """Return what a step or a late draw will write to the output ring."""
+        """Return the entries that a step or a late draw will write to the output ring."""
         slots = plan.row_slot[: plan.rows]
         skipped = self._records["flags"][slots] & BACKPRESSURE != 0
         return self._ring.expected(slots, plan.row_position[: plan.rows], skipped)
@@ -159,7 +162,7 @@ class RowSampler:
 
     def _form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
         """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask.
-        Steps that need several of these share one form with room for all, because each form is a graph."""
+        Steps that need several of these share one form that covers all, because each form is a graph."""
         slots = len(self._records)
         if (asked >= 0) + biased + (masked > 0) > 1:
             asked, biased, masked = (TOPS[-1] if asked >= 0 else -1), True, slots
@@ -171,15 +174,16 @@ class RowSampler:
         )
 
     def _bind(self, slots: np.ndarray) -> None:
-        """Read the records of newly bound slots: what the ring delivers for them, and which of them need more than
-        the most likely token."""
+        """Read the records of newly bound slots: their entries in the ring, and which of them need more than the
+        most likely token.
+        """
         self._ring.bind(slots, self._records)
         sampling = _needs_sampling(self._records["flags"][slots]) | (self._records["min_tokens"][slots] > 0)
         self._sampling.difference_update(slots[~sampling].tolist())
         self._sampling.update(slots[sampling].tolist())
 
     def _fill_records(self, views: dict[str, np.ndarray], plan: StepPlan) -> None:
-        """The record of every sequence of the step, whether it draws or not, and of every row of a late draw."""
+        """Return the records of all sequences of the step, sampled or not, and of all rows of a late draw."""
         slots = views["sample.record_slot"][: plan.sequences if plan.tokens else plan.rows]
         if plan.tokens == plan.sequences > 0:
             slots[:] = plan.slot[: plan.tokens]

@@ -105,7 +105,7 @@ class StepBlock:
 
 
 def block_of(variant: Variant) -> StepBlock:
-    """Return the one of a variant's two blocks that was returned longer ago."""
+    """Return the least recently returned of a variant's two blocks."""
     blocks: list[StepBlock] = variant.blocks
     if not blocks:
         blocks += [StepBlock(variant), StepBlock(variant)]
@@ -155,8 +155,9 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class StepDeadline:
-    """The minimum step deadline of one kind of device: `first` before its kernels have run, then `seconds`;
-    `unmeasured` if the memory bandwidth is unknown; otherwise `factor` times the prediction."""
+    """The minimum step deadline of one kind of device: `first` applies before its kernels have run, then
+    `seconds`; `unmeasured` if the memory bandwidth is unknown; otherwise `factor` times the prediction.
+    """
 
     first: float
     seconds: float
@@ -238,9 +239,8 @@ class Runner:
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> StepBlock:
-        """Return a block of the smallest sufficient variant, which is built if necessary. `entries`: changes
-        of the page table that changes most, for a step that binds pages filled earlier. `form`: see
-        Variants.get."""
+        """Return a block of the smallest sufficient variant, which is built if necessary. `entries`: maximum
+        number of changes in a page table, for a step that binds pages filled earlier. `form`: see Variants.get."""
         return block_of(
             self.variants.fitting(
                 stage, tokens, sequences, rows, entries=entries, form=form, inject=inject, tapped=tapped
@@ -308,7 +308,7 @@ class Runner:
     @property
     def submission(self) -> dict[str, int]:
         """Return the host cost of steps, for reports: the backend's Submissions, and the writes and steps
-        here. `submissions` are those of the backend, `fast` and `careful`."""
+        here. `submissions` are the backend's `fast` and `careful` submissions."""
         submissions = self.backend.submissions
         return {
             "submissions": submissions.fast + submissions.careful,
@@ -339,7 +339,7 @@ class Runner:
 
 
 def _wait_at_most(fence: Fence, seconds: float) -> bool:
-    """Whether the fence was reached. What the work ended with is for whoever waits last."""
+    """Whether the fence was reached. The error of the work is raised by the last wait."""
     try:
         fence.wait(max(0.0, seconds))
     except DeadlineMissed:

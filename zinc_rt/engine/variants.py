@@ -114,8 +114,9 @@ class Variants:
 
     @contextmanager
     def rebuilt(self, store: GraphStore | None = None, *, tapped: bool = False) -> Iterator[StoredGraphs | None]:
-        """Within the block, build variants anew on the same weights and state: from `store`, or plan them;
-        `tapped`: see `get`. They are freed at its end, and the earlier ones are in use again."""
+        """Within the block, build new variants on the same weights and state, from `store` or freshly planned;
+        `tapped`: see `get`. They are freed at the end of the block, and the earlier variants are used again.
+        """
         before = self._built, self._run, self._fitting, self._graphs, self.stored, self.tap_always
         self._built, self._run, self._fitting, self.tap_always = {}, {}, {}, tapped
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._free_graph)
@@ -158,8 +159,9 @@ class Variants:
         return self._resident
 
     def _place_weights(self, model: Model) -> Residency | None:
-        """Where the weights are to lie; None on a tier without memory of its own. Raises InputError where they do
-        not fit, UsageError for experts in host memory on a tier that has them there or nowhere."""
+        """Return the placement of the weights; None on a tier without separate memory. Raises InputError if they
+        do not fit, UsageError for experts in host memory on a tier without a choice of placement.
+        """
         memory_bytes = self.backend.device.memory_bytes
         if not memory_bytes:
             if self._experts == "gtt":
@@ -203,8 +205,10 @@ class Variants:
         return variant
 
     def _key(self, tokens: int, sequences: int, rows: int, entries: int) -> tuple[int, ...]:
-        """The smallest capacity. More entries than tokens and sequences make, as when a cached prefix is bound,
-        have room for the whole table. Raises UsageError for more than the largest variant takes."""
+        """The smallest capacity. If there are more entries than tokens and sequences can cause, as when a cached
+        prefix is bound, there is room for the whole table. Raises UsageError for more than the largest variant
+        supports.
+        """
         limits = self.limits
         room = _least_capacity(self._capacities, max(tokens, sequences))
         if limits.rows is None:
@@ -237,7 +241,7 @@ class Variants:
         self, name: str, key: tuple[int, ...], make: Callable[[], ir.OpGraph], *, form: SampleForm | None = None
     ) -> Variant:
         """Return the variant of a graph that runs between steps over the model's state, such as a copy of pages.
-        `name` and `form` identify it; `make` returns it verified, and is called when it is first needed."""
+        `name` and `form` identify it; `make` returns the verified graph, and is called at first use."""
         return self._get(Built(name, form, (), self.tap_always, self.timed), key, make)
 
     def _get(self, built: Built, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
@@ -270,7 +274,7 @@ class Variants:
         return table[key]
 
     def _build_graph(self, stage: Stage, built: Built) -> ir.OpGraph:
-        """The graph as a variant runs it. The model's own was verified when it was built."""
+        """The graph as a variant runs it. The model's own graph was verified when it was built."""
         graph = self.graph(stage, built.inject)
         if built.form is not None:
             graph = add_sampling(graph, built.form)
@@ -285,11 +289,11 @@ class Variants:
         return fuse(graph, self._has_kernel) if self.backend.kernels.fuses else graph
 
     def _has_kernel(self, node: ir.Node, graph: ir.OpGraph) -> bool:
-        """Whether the backend's kernels run a node."""
+        """Return whether the backend's kernels support a node."""
         return refusal(node, graph, self.backend.kernels.entries, self.backend.ordering) is None
 
     def _free_graph(self, built: Any, graph: Graph) -> None:
-        """Give back what was built for a graph that made room for another."""
+        """Free the program of a graph that was evicted for another."""
         del self._run[built]
         for variant in self._built.pop(built).values():
             self.resident.drop(variant)
@@ -333,7 +337,7 @@ def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
 
 
 def _least_capacity(capacities: tuple[int, ...], count: int) -> int:
-    """The smallest capacity that holds so many. Raises UsageError for more than the largest."""
+    """Return the smallest capacity that holds this number. Raises UsageError if no capacity is large enough."""
     for capacity in capacities:
         if capacity >= count:
             return capacity

@@ -31,7 +31,7 @@ class Usage:
         return False
 
     def used_until(self, fence: Fence) -> None:
-        """Note a submission that uses the memory and ends at `fence`."""
+        """Record a submission that uses the memory and ends at `fence`."""
         fences = self._fences
         while fences and fences[0].done():
             fences.popleft()
@@ -60,7 +60,9 @@ class Buffer:
         return self.usage.busy()
 
     def check_inside(self, offset_bytes: int, size_bytes: int, what: str) -> None:
-        """Check that the buffer has these bytes. Raise ValueError, prefixed with `what`, if it does not."""
+        """Check that the buffer has these bytes. Raise ValueError, with a message prefixed by `what`, if it does
+        not.
+        """
         if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > self.size_bytes:
             raise ValueError(
                 f"{what}: {size_bytes} bytes at offset {offset_bytes} exceed the {self.size_bytes} bytes of "

@@ -246,8 +246,9 @@ class Graph:
         return fence
 
     def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
-        """Return a bound buffer's bytes from `offset_bytes` on (all that follow, or `size_bytes`), read-only,
-        valid until the next replay. Raise InFlight and ValueError as `write` does."""
+        """Return a read-only view of a bound buffer's bytes from `offset_bytes` on (all, or `size_bytes`), valid
+        until the next replay. Raise InFlight and ValueError as `write` does.
+        """
         buffer = self._buffer_when_idle(port, "read")
         if size_bytes is None:
             size_bytes = buffer.size_bytes - offset_bytes

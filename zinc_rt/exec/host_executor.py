@@ -56,7 +56,7 @@ class HostExecutor:
     first.
 
     A call that raises fails its fence, all calls already queued after it on its stream, and all that wait for it
-    through an event: they would read data that was not written. Later submissions run again.
+    through an event, because they would read data that was not written. Later submissions run again.
     """
 
     def __init__(self, name: str = "host", *, workers: int = 1) -> None:
@@ -158,8 +158,9 @@ class HostExecutor:
 
 
 def _outcome(job: _Job) -> BaseException | None:
-    """Run a job unless one of its dependencies failed. Every exception goes to the waiter, KeyboardInterrupt
-    included."""
+    """Run a job unless one of its dependencies failed. Every exception is passed to the waiter, including
+    KeyboardInterrupt.
+    """
     try:
         for fence in job.waits:
             fence.wait(0.0)

@@ -29,7 +29,7 @@ class Stream:
             self.waits = (*self.waits, fence)
 
     def advanced(self, fence: Fence) -> None:
-        """Note a successful submission that ends at `fence` and has consumed the waits."""
+        """Record a successful submission that ends at `fence` and has consumed the waits."""
         self.last = fence
         self.waits = ()
 

@@ -58,8 +58,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does, but reject unknown arguments here, where the options of the subcommand are
-        known.
+        """Parse like argparse, but reject unknown arguments here, where the options of the subcommand are known.
 
         Positional words are models if the command accepts models, at any position among the options.
         """
@@ -73,7 +72,9 @@ class Parser(argparse.ArgumentParser):
         return taken, []
 
     def _take_models(self, taken: argparse.Namespace, words: list[str]) -> None:
-        """Store the models; `model` is the first of `models`, `model_files` are those that Command checks."""
+        """Store the models; `model` is the first of `models`, and `model_files` are the ones that Command
+        checks.
+        """
         named = taken.model
         if words and named is not None:
             self.error(f"{words[0]}: the model was already set with --model {named}")
@@ -115,7 +116,7 @@ def add_models(parser: argparse.ArgumentParser, *, required: bool = True, severa
     parser.most_models, parser.needs_model = None if several else 1, required
     what = "GGUF files" if several else "a GGUF file"
     parser.add_argument(MODELS, metavar="MODEL", nargs="*" if several else "?", help=what)
-    parser.add_argument("-m", "--model", metavar="FILE", help="the model, given as an option")
+    parser.add_argument("-m", "--model", metavar="FILE", help="the model, passed as an option")
 
 
 def _format_choices(choices: Sequence[str], *, bracket: bool) -> str:

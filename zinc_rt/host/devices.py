@@ -89,7 +89,7 @@ def read_devices(path: Path) -> Mapping[str, DeviceRow]:
 
 
 def board(vendor: int, device: int, revision: int, rows: Iterable[DeviceRow] | None = None) -> DeviceRow | None:
-    """Return the row of a board by its PCI ids, one with the revision first; None if there is none."""
+    """Return the row of a board by its PCI ids, preferring a row with the revision; None if there is none."""
     short = f"{vendor:04x}:{device:04x}"
     known = list(devices().values() if rows is None else rows)
     for name in (f"{short}:{revision:02x}", short):

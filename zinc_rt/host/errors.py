@@ -52,7 +52,7 @@ class CheckFailed(ZincError):
 
 
 class FindingError(CheckFailed):
-    """A simulated device reported errors, so what was computed on it may be wrong.
+    """A simulated device reported errors, so results computed on it may be wrong.
 
     `findings`: what it reported, each once, in order (zinc_rt.backends.base.Finding). `answers`: the complete
     result of the call that raised the error, empty if the answers were delivered before.
@@ -64,8 +64,9 @@ class FindingError(CheckFailed):
 
 
 def findings_text(findings: Sequence[Any]) -> str:
-    """Return the number of a simulated device's findings and the first one as one line. It names the kernel,
-    the instruction and the source line as far as the device knows them."""
+    """Return the number of a simulated device's findings and the first one as one line. It names the kernel, the
+    instruction and the source line, if the device knows them.
+    """
     count = f"{len(findings)} error{'s' * (len(findings) != 1)}"
     return f"the simulated device reported {count}, the first: {findings[0].text}"
 

@@ -63,7 +63,7 @@ class Fact:
 
     @property
     def kind(self) -> str:
-        """The first part of the id: chip, kernel, ioctl, packet, sdma; rule for an id without parts."""
+        """The first part of the id (chip, kernel, ioctl, packet, sdma), or rule for an id without parts."""
         return self.id.partition("/")[0] if "/" in self.id else "rule"
 
     def matches(self, marks: Collection[str]) -> bool:
@@ -71,7 +71,7 @@ class Fact:
 
 
 def report_rows(facts: Iterable[Fact]) -> list[dict[str, Any]]:
-    """Return the entries for a report's details, under "assumptions"."""
+    """Return the entries for "assumptions" in a report's details."""
     return [
         {"id": row.id, "says": row.says, "where": row.where, "settled_by": list(row.settled_by)} for row in facts
     ]
@@ -181,8 +181,9 @@ def _value_text(value: Any) -> tuple[str, ...]:
 
 
 def _default_mark(id: str) -> tuple[str, ...]:
-    """Return the default mark of a row without marks: ioctl/X the call, chip/K/... that chip, a rule its
-    finding."""
+    """Return the default mark of a row without marks: the call for ioctl/X, the chip for chip/K/..., the finding
+    for a rule.
+    """
     kind, slash, rest = id.partition("/")
     if not slash:
         return (f"finding {id}",)

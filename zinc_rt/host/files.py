@@ -44,9 +44,9 @@ def lock_folder() -> Path:
 
 
 def load_yaml(text: str) -> Any:
-    """Parse YAML with the C loader, ten times as fast, where PyYAML was built with it. Raise yaml.YAMLError.
+    """Parse YAML with the C loader, which is ten times as fast, if PyYAML was built with it. Raise yaml.YAMLError.
 
-    For files of this package: the line that a user's error is reported at is less exact than by yaml.safe_load.
+    Only for files of this package, because line numbers in errors are less exact than with yaml.safe_load.
     """
     import yaml  # imported here: most commands do not need it
 

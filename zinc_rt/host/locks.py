@@ -20,9 +20,9 @@ from zinc_rt.host.errors import OutputError, ZincError
 
 def hold(path: Path) -> int:
     """Lock the file, creating it if necessary, until the returned descriptor is closed here and in every child
-    that has it.
+    that inherited it.
 
-    Raise BlockingIOError if it is locked, also by this process, and another OSError if it cannot be created.
+    Raise BlockingIOError if it is locked, even by this process, and another OSError if it cannot be created.
     """
     import fcntl  # locks need Linux; this room is read elsewhere too
 

@@ -53,7 +53,8 @@ class ObjectCache:
 
     def mapped(self, key: str) -> memoryview | None:
         """Map the data instead of reading it; None if there is no file. Raise InputError with the reason if its
-        content is not to be used: another user owns it or could change it, or it is incomplete or damaged."""
+        content must not be used: another user owns it or could change it, or it is incomplete or damaged.
+        """
         path = self.path(key)
         try:
             with path.open("rb") as file:

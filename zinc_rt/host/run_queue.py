@@ -7,7 +7,7 @@ import os
 
 def waited_ns(thread: int) -> int:
     """Return the time that a thread of this process has spent in a run queue of the kernel. `thread`: its id
-    (threading.get_native_id). 0 where the kernel does not report it, and for a thread that has ended."""
+    (threading.get_native_id). 0 if the kernel does not report it or the thread has ended."""
     try:
         file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
     except OSError:

@@ -383,6 +383,6 @@ RULES: Mapping[str, SanitizerRule] = {rule.id: rule for rule in _ROWS}
 
 
 def mode_of(tools: Iterable[str]) -> str:
-    """Return the least mode of a simulated device that checks all rules of these tools."""
+    """Return the lowest sanitizer mode of a simulated device that checks all rules of these tools."""
     levels = {rule.level for rule in RULES.values() if rule.tool in set(tools)}
     return next(mode for mode in ("full", "fast", "off") if mode in levels | {"off"})

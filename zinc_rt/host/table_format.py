@@ -16,7 +16,7 @@ _GROUPED = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")  # 1,234,567.8
 
 @dataclass(slots=True)
 class TableWriter:
-    """Writes the tables of one command. `last`: the column names of the table before."""
+    """Writes the tables of one command. `last`: the column names of the previous table."""
 
     format: str
     last: tuple[str, ...] | None = None
@@ -25,7 +25,8 @@ class TableWriter:
         self, names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]], *, headings: bool
     ) -> str:
         """Return the table's lines, or "" if there are none. A table without headings that has the columns of the
-        table before continues it: only its rows are written. Any other table follows an empty line."""
+        previous table continues it: only its rows are written. Any other table follows an empty line.
+        """
         columns = tuple(names)
         continues = not headings and columns == self.last
         first, self.last = self.last is None, columns

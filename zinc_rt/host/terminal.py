@@ -49,8 +49,10 @@ _LABEL = re.compile(r" *\S+(?: \S+)?(?: {2,})|( +)")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. `right`: numbers. `width`: cells it has at least, so that rows shown one at a time line
-    up. `widest`: folded to so many cells in a pipe too. `key`: its name with --format, if people see none."""
+    """A table's column. `right`: numbers. `width`: minimum width in cells, so that rows shown one at a time line
+    up. `widest`: maximum width in cells, also in a pipe. `key`: its name with --format, if the text table has
+    none.
+    """
 
     name: str
     right: bool = False
@@ -97,7 +99,7 @@ def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]], out
 
 
 def show(*parts: Part, out: TextIO | None = None) -> None:
-    """Show tables and lines on `out` (default: stdout), each part on its own lines, flushed. With --format github
+    """Show tables and lines on `out` (default: stdout), each part on separate lines, flushed. With --format github
     or csv only tables go to stdout, and lines to stderr."""
     stream = sys.stdout if out is None else out
     if table_writer() is not None:
@@ -189,7 +191,7 @@ PLAIN_EVERY_SECONDS = 5.0
 
 
 class PlainProgress:
-    """Progress for a pipe or a file: plain lines, none in the first 2 s, at most one every 5 s.
+    """Progress for a pipe or a file: plain lines, none in the first 2 s, then at most one every 5 s.
 
     `clock` gives seconds; tests pass their own.
     """

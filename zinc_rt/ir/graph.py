@@ -30,9 +30,10 @@ ABSENT = ""  # an optional operand that is not there
 
 
 def most(dim: Dim, capacity: Mapping[str, int]) -> int | None:
-    """Return the largest value of a dimension; None for a symbol without capacity. `entries` need no capacity of
-    their own: every token of a step may begin a page, and every sequence may have received one before. The maximum
-    of a second group is the same as the first's."""
+    """Return the largest value of a dimension; None for a symbol without capacity. `entries` need no separate
+    capacity: every token of a step may begin a page, and every sequence may have received one before. The maximum
+    of a second group equals that of the first.
+    """
     if isinstance(dim, int):
         return dim
     if dim in ENTRIES and dim not in capacity:

@@ -27,7 +27,7 @@ def injected_name(label: str) -> str:
 
 
 def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
-    """For each label, make consumers read a host-written buffer `injected_name(label)` instead of the node's
+    """For each label, make consumers read the host-written buffer `injected_name(label)` instead of the node's
     result.
 
     The node itself still runs, so its own result can be compared with the replacement.
@@ -48,7 +48,7 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
 def keep(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     """Keep only the nodes that the buffers `labels` depend on, and the buffers that those use.
 
-    A wanted activation becomes an output, since it may have no readers left.
+    A requested activation becomes an output, because it may have no readers left.
     """
     labels = set(labels)
     needed = set(labels)

@@ -110,7 +110,9 @@ def _decoded(window: bytes, target: Target) -> Instruction | None:
 
 
 class _ReadsHalves(Exception):
-    """No reading was asked for, and an instruction reads or writes a half that only one of them names."""
+    """Raised if no reading was requested and an instruction uses a register half that exists in only one of the
+    two readings.
+    """
 
 
 class _Search:

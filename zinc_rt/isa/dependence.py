@@ -29,8 +29,9 @@ _NARROWS = ("s_and_saveexec_", "s_and_not0_saveexec_")
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What ran: `executed`, the starts of executed blocks; `ranges`, the buffers that a memory instruction
-    accessed, by its pc, as (VA, VA after the last byte)."""
+    """The executed code: `executed` are the starts of executed blocks; `ranges` are the buffers that a memory
+    instruction accessed, by pc, as (VA, VA after the last byte).
+    """
 
     executed: Collection[int]
     ranges: Mapping[int, Collection[tuple[int, int]]]
@@ -58,7 +59,7 @@ class _Step:
 def dependent_memory(
     flow: Flow, instructions: Collection[str], use: MemoryUse, buffers: Mapping[str, tuple[int, int]]
 ) -> dict[str, frozenset[str]]:
-    """Return the instructions, of those given by name, that the final contents of each buffer may depend on.
+    """Return which of the instructions with these names the final contents of each buffer may depend on.
 
     `buffers`: (VA, VA after the last byte) by name. `flow`: of a running wave (control_flow(..., running=True)).
     """
@@ -93,7 +94,7 @@ class _Places:
         return sum(overlapping)
 
     def of(self, pc: int, name: str) -> int | None:
-        """Return the places that the memory instruction at `pc` accesses; None if it accessed none."""
+        """Return the locations that the memory instruction at `pc` accesses; None if it accessed none."""
         if name.startswith("ds_"):
             return LDS
         if name.startswith("scratch_"):
@@ -141,7 +142,7 @@ def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _St
 
 
 def _narrows(instruction: Instruction) -> bool:
-    """Return whether EXEC only loses lanes by this instruction."""
+    """Return whether this instruction only removes lanes from EXEC."""
     name, operands = instruction.row.name, instruction.operands
     if name.startswith(("v_cmpx_", *_NARROWS)):
         return True
@@ -151,7 +152,7 @@ def _narrows(instruction: Instruction) -> bool:
 
 
 class _Graph:
-    """The blocks with what ran, the regions that branches decide about, and copies of EXEC."""
+    """The blocks and which of them ran, the regions controlled by branches, and copies of EXEC."""
 
     def __init__(self, flow: Flow, steps: dict[int, list[_Step]], executed: set[int]) -> None:
         self.flow, self.executed = flow, executed
@@ -179,8 +180,9 @@ class _Graph:
         return {start: 0 if bits == every and len(index) > 1 else bits for start, bits in result.items()}
 
     def region(self, start: int) -> frozenset[int]:
-        """Return the blocks that run or not depending on the branch at the end of this one: those on a path from
-        it to the first block that every path reaches."""
+        """Return the blocks controlled by the branch at the end of this block: those on a path from it to the
+        first block that every path reaches.
+        """
         if start not in self._regions:
             inside: set[int] = set()
             todo = list(self.flow.blocks[start].successors)
@@ -195,8 +197,9 @@ class _Graph:
         return self._regions[start]
 
     def unexecuted_from(self, start: int) -> set[int]:
-        """Return the blocks that did not run and that a wave reaches if the branch at the end of `start` goes the
-        other way, up to those that did run."""
+        """Return the blocks that did not run and that a wave would reach if the branch at the end of `start` went
+        the other way, up to blocks that did run.
+        """
         result: set[int] = set()
         todo = list(self.flow.blocks[start].successors)
         while todo:
@@ -208,7 +211,8 @@ class _Graph:
 
     def _restores(self) -> set[tuple[int, int]]:
         """Return the (block, index) of each `s_or exec, exec, X` that makes EXEC equal to X: X is a copy of EXEC
-        from before it lost lanes."""
+        from before lanes were removed.
+        """
         states: dict[int, LaneMasks | None] = dict.fromkeys(self._order)
         states[self.flow.entry] = LaneMasks(self.flow.target.mask_width)
         todo, result = [self.flow.entry], set()
@@ -241,7 +245,7 @@ class _State:
 
 
 class _Search:
-    """The search for what depends on one instruction."""
+    """The search for everything that depends on one instruction."""
 
     def __init__(self, instruction: str, steps: dict[int, list[_Step]], graph: _Graph, places: _Places) -> None:
         self._instruction, self._steps, self._graph, self._places = instruction, steps, graph, places
@@ -321,7 +325,7 @@ class _Search:
         return bool(reads & lanes or self._reached(step.sources, state, decided, executed) & self._memory)
 
     def _reached(self, places: int | None, state: _State, decided: bool, executed: bool) -> int:
-        """Return the places of an access; one that the run did not have may access any buffer."""
+        """Return the locations of an access; an access that did not run may use any buffer."""
         if not executed or (places is None and (decided or state.enabled & _EXECS)):
             return self._places.every if places != 0 else 0
         return places or 0

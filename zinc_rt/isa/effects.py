@@ -27,7 +27,7 @@ _SOURCE_SCC, _SOURCE_VCCZ, _SOURCE_EXECZ = 253, 251, 252
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The registers that an instruction reads and the registers that it writes, and the same as sets of halves."""
+    """The registers that an instruction reads and writes, and the same as sets of halves."""
 
     reads: int
     writes: int
@@ -153,7 +153,7 @@ def _whole(halves: int) -> int:
 
 
 def _of_operands(instruction: Instruction, operands: list[int]) -> tuple[int, int]:
-    """Return the halves that the operands read and write, given those of each. All operands of graphics
+    """Return the halves that all operands read and write, from those of each operand. All operands of graphics
     instructions count as reads.
     """
     row = instruction.row
@@ -200,6 +200,6 @@ def written_operands(instruction: Instruction) -> int:
 
 @cache
 def _implicit(names: tuple[str, ...], mask_width: int) -> int:
-    """Return the registers of a row's `reads` or `writes`; `dst` and `src` in it refer to operands."""
+    """Return the registers of a row's `reads` or `writes`, in which `dst` and `src` refer to operands."""
     known = {"exec": span(EXEC, mask_width), "vcc": span(VCC, mask_width), "scc": bit(SCC), "m0": bit(M0)}
     return union(known.get(name, 0) for name in names)

@@ -14,7 +14,9 @@ _NOTHING: frozenset[int] = frozenset()
 
 @dataclass
 class LaneMasks:
-    """Masks of `width` registers, named by the first. `above`: for a mask those that have all of its lanes."""
+    """Masks of `width` registers, identified by the first. `above`: for each mask, the masks that contain all of
+    its lanes.
+    """
 
     width: int
     above: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -28,8 +30,9 @@ class LaneMasks:
         return LaneMasks(self.width, {key: item for key, item in both.items() if item})
 
     def step(self, instruction: Instruction, writes: int) -> bool:
-        """Advance over an instruction that writes these registers. Return whether it is `s_or exec, exec, X` where
-        X has every lane of EXEC, so that EXEC becomes X."""
+        """Advance over an instruction that writes these registers. Return whether the instruction is s_or exec,
+        exec, X, where X contains every lane of EXEC, so that EXEC becomes X.
+        """
         written = [index for index in range(SCC) if writes >> index & 1]
         if not written:
             return False
@@ -108,6 +111,6 @@ def restored_from(instruction: Instruction) -> int | None:
 
 
 def _first(operand: Operand) -> int:
-    """Return the first scalar register of an operand, -1 if it is none."""
+    """Return the first scalar register of an operand, -1 if it is not one."""
     result = registers(operand) & (bit(SCC) - 1)
     return (result & -result).bit_length() - 1

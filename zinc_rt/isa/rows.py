@@ -159,8 +159,9 @@ def _is_destination(kind: str) -> bool:
 @cache
 def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> Mapping[int, InstructionRow]:
     """Return the rows of `encoding` in tables/<table>.py, by opcode. `isa` is Target.isa. `halves`: 16-bit
-    operands are halves of registers (Target.has_halves); None for LLVM's default for the generation, with the
-    rows that only the other reading has."""
+    operands are halves of registers (Target.has_halves); None for LLVM's default for the generation, plus the rows
+    that exist only in the other reading.
+    """
     generation = int(isa)
     if halves is None:
         default = rows(table, encoding, isa, DEFAULT_READING[generation] == "real")

@@ -22,8 +22,8 @@ class Target:
     equal if these three are.
 
     `true16`: "real" if 16-bit operands are halves of vector registers (v1.l, v1.h), "fake" if they are whole
-    registers, as with LLVM's -mattr=+real-true16 and -real-true16. None: LLVM's default for the chip, or what the
-    bits need where a whole kernel or object is read (isa.true16).
+    registers, as with LLVM's -mattr=+real-true16 and -real-true16. None: LLVM's default for the chip or, if a
+    whole kernel or object is read, what the bits require (isa.true16).
 
     `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4), which selects instructions and
     packets. `has_decoder` False: packets are supported, instructions are not. `elf_machine`: EF_AMDGPU_MACH of

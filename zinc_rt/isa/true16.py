@@ -18,12 +18,14 @@ _OP_SEL = 15 << 11  # of VOP3
 
 
 def is_read(target: Target) -> bool:
-    """Return whether the target's reading is decided: it was asked for, or its default names every half."""
+    """Return whether the target's reading is fixed: it was requested, or its default names every half."""
     return target.true16 is not None or target.has_halves
 
 
 def needs_halves(code: bytes, index: int, instruction: Instruction | None, target: Target) -> bool:
-    """Return whether an instruction names an upper half. It was decoded at `index` with whole registers."""
+    """Return whether an instruction names an upper half. The instruction was decoded at `index` with whole
+    registers.
+    """
     if instruction is None:
         return index >= 0 and decode(code, index, target.with_true16("real")) is not None
     flags = instruction.row.flags

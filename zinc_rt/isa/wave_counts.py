@@ -161,7 +161,7 @@ class WaveCounter:
 
 
 def weight_of(instructions: list[Instruction], target: Target) -> _Weight:
-    """Return what the instructions of a block execute and move once, for a full wave."""
+    """Return the operations and bytes of one execution of a block's instructions, for a full wave."""
     from zinc_rt.isa.report import unit_of
 
     units: Counter[str] = Counter()

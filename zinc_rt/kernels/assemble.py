@@ -75,8 +75,8 @@ def available() -> bool:
 
 
 def assemble(source: Source) -> bytes:
-    """Assemble the .zrt of one kernel. Raise NothingRan without the assembler, InputError for a source it
-    refuses.
+    """Assemble the .zrt of one kernel. Raise NothingRan without the assembler, InputError for a source that it
+    rejects.
     """
     return write_zrt(_kernel(source, _clang(source)))
 
@@ -133,7 +133,7 @@ def _clang(source: Source) -> bytes:
 def run_assembler(
     arch: str, path: Path, includes: list[Path], output: Path, flags: Sequence[str] = ()
 ) -> tuple[str, bytes | None]:
-    """Run the assembler. Return its messages, and the object unless it refused the source."""
+    """Run the assembler. Return its messages, and the object unless it rejected the source."""
     command = [*zig_command(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g", *flags]
     for folder in includes:
         command += ["-I", str(folder)]
@@ -208,8 +208,9 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
 
 
 def _lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
-    """Return one Line for each change of position. Of several rows for an address, the last is the innermost
-    macro's."""
+    """Return one Line for each change of position. If an address has several rows, the last belongs to the
+    innermost macro.
+    """
     position: dict[int, Line] = {}
     caller = 1
     for offset, number, line in line_rows(section, source):

@@ -72,8 +72,9 @@ class Case:
         return self.vector
 
     def refusal(self) -> str:
-        """Return why the node is invalid: a size or a condition of the opcode's row is violated; empty if it is
-        valid."""
+        """Return why the node is invalid (a size or a condition of the opcode's row is violated); empty if it is
+        valid.
+        """
         spec, named = OPS[self.op], self.names
         try:
             for port in (*spec.inputs, *spec.outputs):
@@ -91,7 +92,7 @@ class Case:
         return f"expected {broken[0]}" if broken else ""
 
     def operands(self) -> tuple[Operand, ...]:
-        """Return the operands in port order, the same at every call; None for absent ones."""
+        """Return the operands in port order, None for absent ones; every call returns the same."""
         random = np.random.default_rng(self.seed)
         argument = {
             port.name: None if port.name in self.without else _operand(self, port, random)
@@ -297,7 +298,7 @@ def edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 
 def ties(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return few distinct values, so that most equal another."""
+    """Return few distinct values, so that most values occur several times."""
     return (np.round(random.normal(size=shape) * 2) / 2).astype(np.float32)
 
 
@@ -323,7 +324,9 @@ def rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 
 def infinite(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return positive values, one of them infinite. Sums must keep it, so it must not meet a 0 of padding."""
+    """Return positive values, one of them infinite. Sums must preserve it, so it must not be multiplied by a 0 of
+    padding.
+    """
     array = np.abs(plain(shape, random))
     array.reshape(-1)[random.integers(0, array.size)] = np.inf
     return array
@@ -432,8 +435,9 @@ SAMPLING = np.array(
 
 
 def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Return slot records with different bindings and sampling settings; a fifth has backpressure. No two count in
-    the same row of token counts."""
+    """Return slot records with different bindings and sampling settings; a fifth has backpressure. No two of them
+    count in the same row of token counts.
+    """
     records = free_records(shape[0])
     rows = random.permutation(names.get("P", 0))
     for slot, of in enumerate(records):

@@ -76,7 +76,7 @@ class BinaryKernelSet(KernelSet, Protocol):
     """A set whose entries yield launches of assembled kernels."""
 
     def load(self, name: str, /) -> Zrt:
-        """Return a kernel by its name in launches. Raise UnsupportedError if there is none."""
+        """Return a kernel by its name in launches. Raise UnsupportedError if there is no such kernel."""
         ...
 
 
@@ -85,8 +85,8 @@ class SpirvKernelSet(KernelSet, Protocol):
     """A set whose entries yield launches of SPIR-V modules."""
 
     def module(self, name: str, /) -> bytes:
-        """Return a kernel by its name in launches, without float modes. Raise UnsupportedError if there is
-        none.
+        """Return a kernel by its name in launches, without float modes. Raise UnsupportedError if there is no such
+        kernel.
         """
         ...
 
@@ -138,6 +138,6 @@ def kernel_set(name: str) -> KernelSet | None:
 
 
 def code_of(arch: str) -> str:
-    """Return the chip whose kernels this chip runs: its own name if it has its own kernels, or none."""
+    """Return the chip whose kernels this chip runs: its own name if it has separate kernels or none at all."""
     target = TARGETS.get(arch)
     return target.kernels if target is not None and target.kernels else arch

@@ -34,8 +34,9 @@ class CwsrSizes:
 
 
 def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
-    """Return the sizes to try with CREATE_QUEUE, in order; several only if Linux versions differ and the node
-    lacks them."""
+    """Return the sizes to try with CREATE_QUEUE, in order; several only if Linux versions differ and the node does
+    not report them.
+    """
     if node.generation < (10, 1, 0):
         raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not supported by this version")
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))

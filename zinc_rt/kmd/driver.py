@@ -103,11 +103,12 @@ class SideChannel(Protocol):
         """Return the stores to watched bytes since the last call, in order."""
 
     def executions(self) -> Sequence[Any]:
-        """Return what ran to its end since the last call, by kernel (sim.executions.KernelExecution); empty unless
-        the device counts it."""
+        """Return the executions that completed since the last call, by kernel (sim.executions.KernelExecution);
+        empty unless the device counts them.
+        """
 
     def findings(self) -> Sequence[Any]:
-        """Return all findings so far, in order, including those of other clients of the device."""
+        """Return all findings in order, including those of other clients of the device."""
 
     def tell_again(self) -> None:
         """Reset the report limit: findings are reported a limited number of times per kernel."""
@@ -118,8 +119,8 @@ class SideChannel(Protocol):
         """
 
     def consulted(self, since: int = 0) -> tuple[int, Sequence[str]]:
-        """Return a sequence number and the marks (zinc_rt/host/facts.py) reached after the call that returned
-        `since`.
+        """Return a sequence number, and the marks (zinc_rt/host/facts.py) recorded after the call that returned
+        the number `since`.
 
         The marks are sorted and include those of other clients.
         """

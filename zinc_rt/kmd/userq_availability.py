@@ -47,7 +47,7 @@ class UserqFacts:
 
     @property
     def too_old(self) -> list[str]:
-        """The firmware versions below their minimum, as `MES 110 < 123`."""
+        """The firmware versions below their minimum, such as `MES 110 < 123`."""
         minima = MINIMA.get(self.generation, {})
         return [
             f"{name} {self.firmware[name]} < {minimum}"
@@ -66,7 +66,9 @@ class UserqAvailability:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityRow:
-    """A verdict and its condition `when`. `why` and `next` may use the facts, `arch`, `old` (firmware too old)."""
+    """A verdict and its condition `when`. The texts `why` and `next` may use the facts, `arch` and `old` (outdated
+    firmware).
+    """
 
     when: Callable[[UserqFacts], bool]
     usable: bool

@@ -32,7 +32,7 @@ class ComparedGpu(Protocol):
         """Apply `chip` and `reverse` to the next launches."""
 
     def take_findings(self) -> Sequence[FindingGroup]:
-        """Return the findings so far and forget them."""
+        """Return the current findings and clear them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,9 @@ class Against:
                 raise CheckFailed(f"{small}{reduced}: {reason}")
 
     def _reduced(self, case: AgainstCase, failure: str) -> tuple[AgainstCase, str]:
-        """Return the smallest size that fails, and why. First without variations, then with those of the case."""
+        """Return the smallest size that fails, and why. Run first without variations, then with those of the
+        case.
+        """
         plain = AgainstCase(case.size, case.chip)
         candidates = sorted({*range(1, _SMALL + 1), *(case.size >> shift for shift in range(1, 32))} - {0})
         for base in dict.fromkeys((plain, case)):
@@ -199,7 +201,7 @@ def _unwritten(expected: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaddedArray:
-    """An array in an allocation. `whole`: the allocation's bytes, of which the array begins at `start`."""
+    """An array in an allocation. `whole`: the allocation's bytes, in which the array begins at `start`."""
 
     array: np.ndarray
     whole: np.ndarray
@@ -211,7 +213,7 @@ class PaddedArray:
 
 
 def placed(array: np.ndarray, case: AgainstCase) -> PaddedArray:
-    """Return a copy of an array where the case wants it."""
+    """Return a copy of an array at the position that the case requires."""
     if not (case.unaligned or case.padded):  # an allocation of its own: accesses outside of it are findings
         copy = array.copy()
         return PaddedArray(copy, np.zeros(0, np.uint8), 0)

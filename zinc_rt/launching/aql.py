@@ -35,7 +35,7 @@ class KernelOnAqlQueue(KernelOnQueue):
     def packet(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> bytes:
-        """Return the 64-byte packet. Raise InputError for a shape that no workgroup can have."""
+        """Return the 64-byte packet. Raise InputError for an invalid workgroup shape."""
         self.check(kernel, image_va, shape, lds_bytes)
         tmpring, scratch_va = self.scratch(kernel)
         struct.pack_into("<I", self._queue.rptr.host.view, TMPRING_SIZE, tmpring)

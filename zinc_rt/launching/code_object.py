@@ -120,8 +120,9 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
 
 
 def compiler_of(data: bytes, source: str) -> str:
-    """Return the compiler's name from the comments, or UNMARKED: only the linker left its name, or the sections
-    were stripped, of which none is needed to run."""
+    """Return the compiler's name from the comments, or UNMARKED if only the linker's name is present or the
+    sections, which are not needed to run, were stripped.
+    """
     try:
         comments = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace").split("\0")
     except InputError:

@@ -100,8 +100,8 @@ class KernelOnQueue:
         *,
         reverse: bool = False,
     ) -> list[Packet]:
-        """Return packets that invalidate caches, set registers and dispatch. `reverse`: the last workgroups first.
-        Raise InputError for an impossible workgroup."""
+        """Return packets that invalidate caches, set registers and dispatch. `reverse`: run the last workgroups
+        first. Raise InputError for an impossible workgroup."""
         program = self.check(kernel, image_va, shape, lds_bytes)
         blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
         rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
@@ -176,7 +176,7 @@ class KernelOnQueue:
     def run(self, packets: Sequence[Packet], timeout_seconds: float, stopped: Callable[[], str]) -> float:
         """Submit and wait. Return the seconds from the doorbell to the fence.
 
-        `stopped` returns why the fence will never be reached, or "". Raise CheckFailed with that reason, or on
+        `stopped` returns why the fence will never be reached, or "". Raise CheckFailed with that reason or on
         timeout.
         """
         self._launches += 1
@@ -196,8 +196,9 @@ class KernelOnQueue:
 
 
 def _dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet]:
-    """Return the packets of one dispatch, or of several with a part of the grid each, one after the other, the
-    last part first. The parts are along the last axis that has more than one workgroup."""
+    """Return the packets of one dispatch or, for parts of the grid, of several consecutive dispatches, the last
+    part first. The parts are along the last axis that has more than one workgroup.
+    """
     if not reverse:
         yield SetShReg(Sh.START_X, (0, 0, 0, *shape.block, 0, 0))
         yield DispatchDirect(*shape.grid, INITIATOR | wave)

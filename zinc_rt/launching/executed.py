@@ -39,7 +39,7 @@ class ExecutedInstructions:
 
     @property
     def lines(self) -> list[str]:
-        """Return the text for people: the numbers, then the outputs if there are inexact instructions."""
+        """Return the text to display: the numbers, then the outputs if there are inexact instructions."""
         parts = []
         for kind, count in self.classes.items():
             names = [name for name in self.inexact if evidence(name).kind == kind]
@@ -60,7 +60,9 @@ def executed_instructions(
     runs: Iterable[KernelExecution],
     outputs: Mapping[str, tuple[int, int]],
 ) -> ExecutedInstructions | None:
-    """Return what ran of a kernel, None if that is not known. `outputs`: (VA, VA after the last byte) by name."""
+    """Return the executed part of a kernel, None if it is not known. `outputs`: (VA, VA after the last byte) by
+    name.
+    """
     run = next((run for run in runs if run.kernel.partition("+")[0] == kernel.name), None)
     if run is None:
         return None

@@ -31,7 +31,7 @@ class ExpectedOutput:
 
 
 def read_expected(path: str) -> dict[str, np.ndarray]:
-    """Read expected outputs. Raise InputError if the file is no .npz."""
+    """Read expected outputs. Raise InputError if the file is not an .npz archive."""
     try:
         with np.load(Path(path)) as file:
             return {name: file[name] for name in file.files}
@@ -71,7 +71,7 @@ def _compare_output(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -
 
 
 def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the ULP distances as uint64. NaNs are equal to NaNs and far from all other values."""
+    """Return the ULP distances as uint64. A NaN equals other NaNs and differs from all other values."""
     kind = np.dtype(f"i{got.dtype.itemsize}")
     minimum = np.iinfo(kind).min
     ordered = []

@@ -11,9 +11,7 @@ from zinc_rt.host.sanitizer_rules import RULES, Severity
 
 
 class ReportedFinding(Protocol):
-    """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace) if there is
-    one.
-    """
+    """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace), if any."""
 
     @property
     def rule(self) -> str: ...
@@ -28,7 +26,8 @@ class ReportedFinding(Protocol):
 @dataclass(frozen=True, slots=True)
 class RacingPlace:
     """The earlier access of a race. `kind`: load, store, atomic load or atomic store. `line`: FILE:LINE, "" if not
-    known. `workgroup`, `wave`: None if several made it."""
+    known. `workgroup`, `wave`: None if several performed it.
+    """
 
     kind: str
     pc: int
@@ -93,7 +92,7 @@ def is_end(finding: ReportedFinding) -> bool:
 
 
 def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
-    """Return how often each rule was reported, in the order of `groups`."""
+    """Return how often each rule was reported, in the order of the `groups`."""
     times: dict[str, int] = {}
     for group in groups:
         times[group.rule] = times.get(group.rule, 0) + group.count

@@ -19,5 +19,5 @@ def same_places(groups: Iterable[FindingGroup]) -> tuple[FindingGroup, ...]:
 
 
 def place_of(group: FindingGroup) -> tuple[object, ...]:
-    """Return what findings of one place have in common."""
+    """Return the common fields of findings at one place."""
     return (group.rule, group.kernel, group.line or group.pc, group.access.partition("[")[0])

@@ -68,7 +68,9 @@ class GpuSession:
 
 
 class GpuFixture:
-    """A simulated GPU for one test. `findings` holds those that no suppression covers and that were not taken."""
+    """A simulated GPU for one test. `findings` contains the findings that are not suppressed and were not
+    retrieved.
+    """
 
     def __init__(self, session: GpuSession) -> None:
         self._session = session
@@ -111,12 +113,12 @@ class GpuFixture:
         return selected
 
     def retarget(self) -> None:
-        """Let Triton's launches go to `chip` in the order of `reverse`, if the test uses Triton."""
+        """Redirect Triton's launches to `chip`, in the order of `reverse`, if the test uses Triton."""
         if self._session._active is not None:
             self.triton()
 
     def take_findings(self) -> tuple[FindingGroup, ...]:
-        """Return the findings so far and forget them: a test that expects some does not fail for them."""
+        """Return the current findings and clear them, so that a test that expects findings does not fail."""
         taken, self._findings = tuple(self._findings), []
         return taken
 
@@ -138,7 +140,7 @@ class GpuFixture:
             pytest.fail("\n".join(line for item in taken for line in finding_lines(item, WAVE)), pytrace=False)
 
     def report(self) -> list[str]:
-        """Return the first line of each finding of the test, also of those that it took."""
+        """Return the first line of each finding of the test, including retrieved ones."""
         return self._reported
 
     def against(

@@ -45,7 +45,9 @@ _DIRECTIVE = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?
 
 @functools.cache
 def _functions() -> tuple[Callable[[int], int], Callable[[int], None], object]:
-    """Return (take, answer), compiled: Python has no atomic operations on memory, and the third keeps them."""
+    """Return the compiled functions (take, answer) and an object that keeps them alive, because Python has no
+    atomic memory operations.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     engine = llvm.create_mcjit_compiler(
@@ -58,7 +60,7 @@ def _functions() -> tuple[Callable[[int], int], Callable[[int], None], object]:
 
 
 class HostcallBuffer:
-    """The buffer of one queue. `write(text, to_stderr)` gets what kernels print."""
+    """The buffer of one queue. `write(text, to_stderr)` receives the output of kernels."""
 
     def __init__(self, alloc: Callable[[int, str], DeviceBuffer], write: Callable[[str, bool], None]) -> None:
         """`alloc(size in bytes, name)` returns zeroed memory that the host and the GPU see."""
@@ -121,7 +123,9 @@ class HostcallBuffer:
 
 
 def formatted(words: list[int]) -> str:
-    """Return the text of a message: a format string in whole words, then the arguments, strings again in words."""
+    """Return the text of a message: a format string in whole words, then the arguments, with strings also in
+    words.
+    """
     raw = struct.pack(f"<{len(words)}Q", *words)
     text, rest = _string(raw)
     output, position = b"", 0

@@ -62,8 +62,8 @@ Matched = list[tuple[KernelArgument, str, Value]]
 def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) -> Matched:
     """Match arguments by name if the metadata has names, else in order.
 
-    Pointers that Triton appends to the arguments may be left out: `workgroups` is the number that each points to
-    scratch for. Raise InputError with the metadata's argument list if they do not match.
+    Pointers that Triton appends to the arguments may be omitted: `workgroups` is the number of workgroups that
+    each points to scratch memory for. Raise InputError with the metadata's argument list if they do not match.
     """
     wanted = kernel.shown
     appended = kernel.scratch_pointers

@@ -54,7 +54,7 @@ class Launched:
 
 
 class LaunchStopped(CheckFailed):
-    """The kernel did not end; `findings` give details, `device` as in Launched."""
+    """Raised if the kernel did not end; `findings` has details, and `device` is as in Launched."""
 
     def __init__(self, message: str, findings: tuple[FindingGroup, ...], device: dict[str, Any]) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ def launch(
     reverse: bool = False,
     debugger: LaunchDebugger | None = None,
 ) -> Launched:
-    """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
+    """Run a kernel once, then `times` - 1 more times to measure its time, on the memory as left by the first run.
 
     `code`: an ELF code object or a .zrt container, or its path, or that of a source (.cl, .hip, .s), which is
     compiled for the chip `arch` with the compiler's `flags`. `kernel`: None takes the only one. `grid` counts
@@ -91,8 +91,8 @@ def launch(
     64. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
     NumPy scalar (np.int32(7)), `Lds(bytes)` or None (a null pointer), by the metadata's names, or in its order
     where it has none. `lds_bytes`: dynamic LDS; None takes what Triton's JSON says, else 0.
-    A `code` that read_image returned is used as it is. `queue`: pm4 packets, or one AQL dispatch packet with a
-    completion signal. `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
+    Code returned by read_image is used unchanged. `queue`: pm4 packets, or one AQL dispatch packet with a
+    completion signal. `device`: auto uses this machine's AMD GPU, or simulates one if there is none.
 
     Of a simulated device: `sanitizer`, a mode (off, fast, full), or `tools` instead (memcheck, racecheck, ...);
     `coherence`: bar, direct or caches, None for bar, and for caches if `tools` has cachecheck; `reorder`: a seed
@@ -102,8 +102,8 @@ def launch(
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
-    LaunchStopped (it faulted, or did not end). UnsupportedError also for a kernel with instructions that the
-    simulated device does not run.
+    LaunchStopped (it faulted, or did not end). UnsupportedError is also raised for a kernel with instructions that
+    the simulated device does not support.
     """
     if device not in ("auto", "hw", "sim"):
         raise UsageError(f"unknown device {device}: expected auto, hw or sim")
@@ -231,7 +231,7 @@ def _dimensions(grid: int | Sequence[int]) -> int:
 
 
 def refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
-    """Raise UnsupportedError for a kernel that can reach instructions which the shader engine does not run."""
+    """Raise UnsupportedError for a kernel that can reach instructions that the shader engine does not support."""
     from zinc_rt.sim.shader.unsimulated import unsimulated
 
     refused = unsimulated(image.image, target_of(image.arch, kernel.wave), kernel.entry_at)

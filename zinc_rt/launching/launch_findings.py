@@ -33,8 +33,8 @@ def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
 
 
 class LaunchFindings:
-    """Collects the findings of a launch. `tools`: those whose findings count; findings that end the launch and
-    those of the device itself always do.
+    """Collects the findings of a launch. `tools`: the tools whose findings count; findings that end the launch,
+    and findings of the device itself, always count.
     """
 
     def __init__(self, driver: Driver, image: CodeImage, tools: frozenset[str]) -> None:
@@ -45,8 +45,7 @@ class LaunchFindings:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the findings so far: the launch is going to run (again), on a device that may have run the kernel
-        before."""
+        """Clear the findings before a launch runs (again), because the device may have run the kernel before."""
         if self._side is not None:
             self._side.tell_again()
             self._before = len(self._side.findings())
@@ -74,7 +73,7 @@ class LaunchFindings:
         return f"it stopped: {last.rule}{code}"
 
     def after_timeout(self) -> str:
-        """Ask for the positions of unfinished waves. Return what the device was doing, or ""."""
+        """Ask for the positions of unfinished waves. Return a description of what the device was doing, or ""."""
         if self._side is None:
             return ""
         self._side.tell_unfinished()
@@ -87,12 +86,12 @@ class LaunchFindings:
         return f": {waves[0].detail}"
 
     def groups(self) -> tuple[FindingGroup, ...]:
-        """Return the findings of the chosen tools so far."""
+        """Return the current findings of the selected tools."""
         counted = [finding for finding in self._reported() if self.counts(finding.rule) or is_end(finding)]
         return self.located(counted)
 
     def executions(self) -> Sequence[KernelExecution]:
-        """Return what ran to its end since the last call, by kernel."""
+        """Return the executions that completed since the last call, by kernel."""
         return self._side.executions() if self._side is not None else ()
 
     def executed(self, kernel: CodeKernel) -> ExecutedInstructions | None:
@@ -123,7 +122,9 @@ class LaunchFindings:
         return [(index, value) for index, value in self._buffers.values() if not value.read and value.array.size]
 
     def counts(self, rule: str) -> bool:
-        """Return whether findings of this rule count: those of the chosen tools, and of the device itself."""
+        """Return whether findings of this rule count, which those of the selected tools and of the device itself
+        do.
+        """
         return RULES[rule].tool in self._tools or RULES[rule].tool == DEVICE
 
     def _reported(self) -> Sequence[ReportedFinding]:

@@ -89,7 +89,7 @@ def _locate_group(
 
 
 def nearest_buffer(buffers: Iterable[PlacedBuffer], address: int) -> PlacedBuffer | None:
-    """Return the buffer that an address belongs to, or None if it is far from all."""
+    """Return the buffer that an address belongs to, or None if it is far from all buffers."""
     nearest = min(buffers, key=lambda buffer: buffer.distance(address), default=None)
     if nearest is None or nearest.distance(address) > max(NEAR_BYTES, nearest.array.nbytes):
         return None
@@ -109,8 +109,8 @@ def plain_name(kernel: str) -> str:
 
 
 def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> list[str]:
-    """Return the text of a finding: where and what is wrong, then the work-items and the instruction. `wave`: the
-    wave size. `verbose` adds the device's own sentence, with the packet."""
+    """Return the text of a finding: the location and the error, then the work-items and the instruction. `wave`:
+    the wave size. `verbose` adds the device's own sentence, with the packet."""
     from zinc_rt.sim.shader.checks.finding_text import lanes_text, waves_text  # late: a card has no such findings
 
     kernel = plain_name(group.kernel)

@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def gpu(request: pytest.FixtureRequest) -> Iterator[GpuFixture]:
     """A simulated GPU: gpu.launch(...) runs a kernel, gpu.triton() makes the GPU Triton's driver, gpu.against(...)
-    compares a kernel with a reference. The test fails if there are findings that it did not take.
+    compares a kernel with a reference. The test fails if there are findings that it did not retrieve.
     """
     from zinc_rt.launching.gpu_fixture import GpuFixture
 

@@ -17,7 +17,8 @@ from zinc_rt.isa.elf import section_contents
 @dataclass(frozen=True, slots=True)
 class SourceLines:
     """Source positions by image offset. `starts` is sorted; the code from starts[i] belongs to lines[i], which is
-    FILE:LINE, or "" after the end of a function. `missing`: why there are none although the file has a line table.
+    FILE:LINE, or "" after the end of a function. `missing`: the reason if there are none although the file has a
+    line table.
     """
 
     starts: tuple[int, ...] = ()

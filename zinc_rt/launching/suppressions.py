@@ -47,7 +47,9 @@ class Suppression:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """Findings after suppression: those left, each suppressed one with its entry, and the entries without any."""
+    """Findings after suppression: the remaining ones, each suppressed one with its entry, and the unused
+    entries.
+    """
 
     left: tuple[FindingGroup, ...]
     suppressed: tuple[tuple[FindingGroup, Suppression], ...] = ()
@@ -55,8 +57,9 @@ class Suppressed:
 
 
 def read_suppressions(paths: Iterable[str]) -> list[Suppression]:
-    """Read the entries of all files. Raise InputError for a file that is not one, an unknown rule or key, or an
-    entry without a reason."""
+    """Read the entries of all files. Raise InputError for a file that is not a suppression file, an unknown rule
+    or key, or an entry without a reason.
+    """
     return [entry for path in paths for entry in _read(path)]
 
 
@@ -76,7 +79,7 @@ def _read(path: str) -> list[Suppression]:
 
 
 def suppressions_of(path: str, rows: Iterable[Any]) -> list[Suppression]:
-    """Return the entries of a list in the file `path`. Raise InputError as read_suppressions does."""
+    """Return the entries of a list in the file `path`. Raise InputError like read_suppressions."""
     return [_entry(path, number, row) for number, row in enumerate(rows, 1)]
 
 

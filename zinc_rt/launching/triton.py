@@ -56,7 +56,7 @@ class TritonChip:
 
     @property
     def findings(self) -> tuple[FindingGroup, ...]:
-        """The findings that no suppression covers."""
+        """The findings that are not suppressed."""
         return apply_suppressions(self._findings.values(), self._suppressions).left
 
     @property

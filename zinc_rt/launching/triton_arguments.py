@@ -30,7 +30,7 @@ _DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^\[>]*)\[([^\]]*)\]")
 def arguments_of(signature: Mapping[Any, Any], values: Sequence[Any]) -> dict[str, Argument]:
     """Return the arguments by name. `signature`: Triton's type of each parameter; `values`: one for each.
 
-    Raise UnsupportedError for a type that a simulated chip does not take.
+    Raise UnsupportedError for a type that a simulated chip does not support.
     """
     flat: dict[str, Argument] = {}
     for (name, kind), value in zip(signature.items(), values, strict=True):
@@ -77,7 +77,7 @@ def _bfloat16(value: float) -> np.uint16:
 
 
 def _descriptor(name: str, kind: str, value: Any) -> Iterator[tuple[str, Argument]]:
-    """Expand a tensor descriptor as the AMD backend does: base, shape and strides in 64 bits, two flags, then
+    """Expand a tensor descriptor like the AMD backend: base, shape and strides in 64 bits, two flags, then
     shape in 32 and strides in 64 bits."""
     match = _DESCRIPTOR.match(kind)
     if match is None:

@@ -62,7 +62,7 @@ class ChipOptions:
 
 @dataclass(eq=False, slots=True)
 class TritonKernelCode:
-    """A compiled kernel. `buffer`: its code on the GPU of `epoch`; it is loaded again after a fault."""
+    """A compiled kernel. `buffer`: its code on the GPU opened in `epoch`; it is loaded again after a fault."""
 
     image: CodeImage
     kernel: CodeKernel
@@ -81,7 +81,7 @@ class CheckedLaunch:
 
 
 class _ReusedQueue(KernelOnQueue):
-    """A queue for many launches: what one launch allocated is freed, and scratch memory is kept."""
+    """A queue for many launches: allocations of a launch are freed after it, and scratch memory is kept."""
 
     def __init__(self, gpu: KfdGpu, announce: Any) -> None:
         self._of_launch: list[DeviceBuffer] = []
@@ -138,8 +138,9 @@ class _Findings(LaunchFindings):
 
 
 def _in_file(lines: SourceLines, source: Path | None) -> SourceLines:
-    """Return source lines with the file that the kernel is in now. Triton's cache finds kernels by their text, so
-    cached code may name a file from which the same text was compiled before."""
+    """Return source lines with the file that currently contains the kernel. Triton's cache finds kernels by their
+    text, so cached code may refer to another file with the same text.
+    """
     files = {line.rpartition(":")[0] for line in lines.lines} - {""}
     package = Path(sys.modules["triton"].__file__ or "").parent if "triton" in sys.modules else Path("triton")
     own = {file for file in files if not (Path.cwd() / file).is_relative_to(package)}
@@ -167,7 +168,8 @@ class TritonDevice:
     def load(self, data: bytes, name: str, source: Path | None = None) -> TritonKernelCode:
         """Read a code object. `source`: the file of its kernel, if it is known.
 
-        Raise InputError if it is damaged, UnsupportedError if its instructions do not run on the simulated chip.
+        Raise InputError if it is damaged, UnsupportedError if its instructions are not supported on the simulated
+        chip.
         """
         lines = _in_file(read_source_lines(data, name), source)
         image = replace(read_code_object(data, name), line_at=lines.at, lines_missing=lines.missing)
@@ -222,7 +224,7 @@ class TritonDevice:
         """Run a kernel and wait for its end. `arguments` are in the order of the code object's. `counted`: with
         counters.
 
-        Raise LaunchStopped if it faulted or did not end; its findings are the error's.
+        Raise LaunchStopped if it faulted or did not end; its findings are in the error.
         """
         self._ensure_open()
         if loaded.buffer is None or loaded.epoch != self.epoch:

@@ -25,7 +25,7 @@ OnLaunch = Callable[[str, CheckedLaunch | LaunchStopped], None]
 
 
 class SimulatedUtils:
-    """What Triton asks of a device: its properties, and loading code."""
+    """The interface that Triton requires of a device: its properties, and loading code."""
 
     def __init__(self, device: TritonDevice) -> None:
         self._device = device
@@ -136,7 +136,7 @@ class SimulatedLauncher:
 
 
 class SimulatedDriver:
-    """Triton's driver for a simulated chip. `on_launch` gets each launch's kernel name and result."""
+    """Triton's driver for a simulated chip. `on_launch` receives the kernel name and result of each launch."""
 
     def __init__(self, options: ChipOptions, on_launch: OnLaunch) -> None:
         self.device = TritonDevice(options)
@@ -247,7 +247,7 @@ class SimulatedDriver:
         return [milliseconds] if return_mode == "all" else milliseconds
 
     def _note_simulated(self, launched: bool) -> None:
-        """Note once on stderr what the numbers of do_bench are."""
+        """Explain once on stderr what the numbers of do_bench mean."""
         if launched and not self._noted:
             self._noted = True
             text = "do_bench: times are estimates from simulated counters, and say nothing about a card's speed"

@@ -63,8 +63,8 @@ class HostPointer:
 
 
 def pointer_to(name: str, value: Any) -> HostPointer:
-    """Return the pointer that a kernel gets for an argument. Raise UnsupportedError for memory of another device,
-    or an object whose size is not known."""
+    """Return the pointer that a kernel receives for an argument. Raise UnsupportedError for memory of another
+    device, or an object whose size is not known."""
     value = getattr(value, "array", value) if isinstance(value, ArrayArgument) else value
     if isinstance(value, np.ndarray):
         return _array_pointer(name, value)
@@ -125,7 +125,7 @@ def _array_allocation(array: np.ndarray) -> HostAllocation:
 
 
 class ArrayArgument:
-    """A NumPy array as an argument of a Triton kernel, which wants `data_ptr` and `dtype`."""
+    """A NumPy array as an argument of a Triton kernel, which requires `data_ptr` and `dtype`."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.dtype, self.shape = array, array.dtype, array.shape
@@ -142,7 +142,7 @@ def _torch() -> Any:
 
 
 def live_allocations() -> list[HostAllocation]:
-    """Return the allocations of all live tensors on the CPU: those that an address stored in memory can mean."""
+    """Return the allocations of all live CPU tensors, to which an address stored in memory may refer."""
     torch = sys.modules.get("torch")
     if torch is None:
         return []
@@ -228,7 +228,9 @@ class DeviceCopies:
             self._free(oldest)
 
     def va(self, address: int) -> int:
-        """Return the address on the GPU. One in no allocation stays as it is: the kernel faults there."""
+        """Return the address on the GPU. An address outside all allocations is not changed, so the kernel faults
+        there.
+        """
         copy = next((item for item in self._copies if item.host.contains(address)), None)
         if copy is None:  # just behind an allocation, like an end pointer
             copy = next((e for e in self._copies if address == e.host.address + e.host.size_bytes), None)

@@ -25,7 +25,9 @@ _STARTUP = Path(__file__).parent / "startup"
 
 @dataclass(frozen=True, slots=True)
 class SanitizeOptions:
-    """How a program is checked. `folder` gets the reports; `cuda`: torch's device cuda is an alias of the CPU."""
+    """How a program is checked. `folder` receives the reports; `cuda`: torch's device cuda is an alias of the
+    CPU.
+    """
 
     folder: str
     chip: str = DEFAULT_ARCH
@@ -44,7 +46,7 @@ class SanitizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class SanitizeReport:
-    """What the processes of a program reported."""
+    """The reports from the processes of a program."""
 
     launches: int
     findings: tuple[FindingGroup, ...]
@@ -97,7 +99,7 @@ class _Writer:
 
 
 def read_reports(folder: Path) -> SanitizeReport:
-    """Read the reports of all processes. A line that a crash cut short is left out."""
+    """Read the reports of all processes. A line truncated by a crash is omitted."""
     launches, findings, remarks = 0, [], []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():

@@ -35,8 +35,9 @@ AXIS_MAXIMUM = (0xFFFFFFFF, 0xFFFF, 0xFFFF)  # workgroups
 
 @dataclass(frozen=True, slots=True)
 class GridInBlock:
-    """Three dwords in the plan's block, written by the first dispatch; `dims` gives the counts they are computed
-    from."""
+    """Three dwords in the plan's block, written by the first dispatch; `dims` contains the counts that they are
+    computed from.
+    """
 
     offset_bytes: int
     dims: Grid
@@ -91,8 +92,9 @@ class DispatchPlan:
 
     @property
     def grid_specs(self) -> bytes:
-        """Return the inputs from which the first dispatch computes grids: a number, or a mark and the index of a
-        count."""
+        """Return the inputs from which the first dispatch computes grids: a number, or a marker and the index of a
+        count.
+        """
         dims = (
             IS_COUNT | SYMBOLS.index(dim) if isinstance(dim, str) else dim for grid in self.grids for dim in grid
         )
@@ -111,7 +113,7 @@ class _PlacedLaunch:
 
 
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
-    """Plan the dispatches. Raise UnsupportedError for a grid that no dispatch can have."""
+    """Plan the dispatches. Raise UnsupportedError for an invalid dispatch grid."""
     capacity = lowered.plan.capacity
     placed, temps_bytes = _lower_launches(lowered)
     if lowered.merging is not None:
@@ -157,7 +159,7 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
     """Return every launch with its temporaries located, and the end of the temporaries.
 
     Bytes are reused after a barrier; small temporaries rotate, so that launches of several nodes can overlap. A
-    temporary that a launch `makes` is computed once and reused while it and its inputs stay in memory.
+    temporary made by a launch is computed once and reused while it and its inputs are in memory.
     """
     apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_PlacedLaunch | Barrier] = []
@@ -288,8 +290,9 @@ def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _PlacedLa
 
 
 def _is_data_dependent(grid: Grid, capacity: Mapping[str, int]) -> bool:
-    """Return whether a grid depends on data. A count with capacity 1 is constant: an unneeded row of logits is
-    cheaper than a grid in memory."""
+    """Return whether a grid depends on data. A count with capacity 1 is constant, because an unneeded row of
+    logits is cheaper than a grid in memory.
+    """
     counts = [dim for dim in grid if isinstance(dim, str) and capacity[dim] > 1]
     if not set(counts) <= set(GRID_COUNTS):
         raise UnsupportedError(

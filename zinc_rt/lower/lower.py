@@ -118,7 +118,7 @@ class _Pending:
         return tuple(sorted(hit))
 
     def touches_any(self, names: tuple[str, ...]) -> bool:
-        """Return whether an explicit barrier over `names` (none: everything) has any access to order."""
+        """Return whether an explicit barrier over `names` (none: everything) orders any access."""
         if not names:
             return bool(self._written or self._read)
         return any(self._overlaps(name, self._written) for name in names)

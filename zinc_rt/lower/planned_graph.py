@@ -32,7 +32,7 @@ class PlannedGraph:
 
 
 def plan_graph(lowered: LoweredGraph) -> PlannedGraph:
-    """Plan the dispatches of a lowered graph. Raise UnsupportedError as dispatch_plan does."""
+    """Plan the dispatches of a lowered graph. Raise UnsupportedError like dispatch_plan."""
     return PlannedGraph(lowered.graph, lowered.plan, lowered.ordering, dispatch_plan(lowered), lowered.timed)
 
 

@@ -131,7 +131,9 @@ class MemoryPlan:
             raise InputError(f"memory plan is malformed: {type(error).__name__}: {error}") from error
 
     def check_ranges(self) -> None:
-        """Check every placement. Raise KeyError, TypeError or ValueError if one is not inside its allocation."""
+        """Check every placement. Raise KeyError, TypeError or ValueError if a buffer is not inside its
+        allocation.
+        """
         for name, placement in self.placements.items():
             size = self.allocations[placement.allocation].size_bytes
             if not 0 <= placement.offset_bytes <= placement.offset_bytes + placement.size_bytes <= size:

@@ -190,7 +190,7 @@ def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, s
 
 
 def _weights_label(experts: Experts) -> str:
-    """Return llama.cpp's name for the weights after their last step."""
+    """Return llama.cpp's name for the weights after their last processing step."""
     if experts.scale not in (0.0, 1.0):
         return "ffn_moe_weights_scaled"
     return "ffn_moe_weights_norm" if experts.renormalise else "ffn_moe_weights"

@@ -73,8 +73,9 @@ class SequenceLimits:
         return -(-self.ctx // self.page_tokens)
 
     def group_pages(self, group: int, window: int) -> int:
-        """Return the pages in a page group's pool. Layers with a window of `window` tokens hold the pages for
-        these and for a step; with 0, for all tokens."""
+        """Return the pages in a page group's pool. Layers with a window of `window` tokens keep the pages for
+        the window and a step; with 0, for all tokens.
+        """
         if self.pages is not None:
             return self.pages[group]
         held = self.pages_per_slot
@@ -90,7 +91,7 @@ class SequenceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Changes to the file's model, each a clamp that reports must list; 0 means none."""
+    """Changes to the file's model, each of which is a clamp that reports must list; 0 means no change."""
 
     lm_head_rows: int = 0
     decode_topk: int = 0  # Qwen hybrids, decode stage only
@@ -364,7 +365,7 @@ class ModelBuilder:
         self.builder.node(Op.BARRIER, buffers, (), layer=layer)
 
     def head(self, x: str, *, softcap: float = 0.0, scale: float = 1.0) -> None:
-        """Add the final norm, the vocabulary logits of the wanted rows, times `scale`, and the greedy token."""
+        """Add the final norm, the vocabulary logits of the requested rows, times `scale`, and the greedy token."""
         x = self.norm(x, "output_norm.weight", "result_norm")
         if scale != 1.0:
             x = self.scale(x, scale, "result_norm_scaled")
@@ -401,7 +402,8 @@ class ModelBuilder:
 
     def _check_all_read(self) -> None:
         """Raise UnsupportedError for a bias or scale that is not applied, because ignoring it would change every
-        result. Unused matrices are allowed: files contain spare ones, and those of next-token-prediction layers.
+        result. Unused matrices are allowed, because files contain spare ones and those of next-token-prediction
+        layers.
         """
         for name in sorted(set(self.gguf.tensors) - self._read):
             layer = re.match(r"blk\.(\d+)\.", name)

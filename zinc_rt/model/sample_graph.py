@@ -25,8 +25,9 @@ RING_ENTRIES = 1024  # a power of two
 
 @dataclass(frozen=True, slots=True)
 class SampleForm:
-    """The form of the sampling nodes. `greedy`: every row gets its most likely token, and the other fields but
-    `slots` have no effect. `top`: the number of alternatives with log-probabilities, in addition to the token's;
+    """The form of the sampling nodes. `greedy`: every row is assigned its most likely token, and the other fields
+    except `slots` have no effect. `top`: the number of alternatives with log-probabilities, in addition to the
+    token's;
     None: no log-probabilities."""
 
     vocab: int
@@ -51,7 +52,7 @@ class SampleForm:
 
 def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
     """Return the verified graph of a step that delivers tokens: `forward`, which writes `LOGITS` and `TOKEN`, and
-    the nodes that draw and deliver.
+    the nodes that sample and deliver.
 
     The records of the step's sequences are in its step block; the first dispatch stores them. With masks, each
     row's logits are kept in `KEPT_LOGITS` for `late_draw_graph`.
@@ -71,7 +72,7 @@ def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
 
 
 def late_draw_graph(form: SampleForm) -> OpGraph:
-    """Return the verified graph that draws rows from the logits that a step kept, with their present records."""
+    """Return the verified graph that samples rows from logits stored by a step, with their current records."""
     builder = Builder(f"late-{form.name}")
     builder.buffer("step.counts", (8,), INDEX, "step")
     record = _add_records(builder, form, "rows")
@@ -101,7 +102,7 @@ def _add_kept_logits(builder: Builder, form: SampleForm) -> str:
 
 
 def _add_draw(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
-    """Add the nodes that draw and deliver a token of each row of `logits`, and return the verified graph."""
+    """Add the nodes that sample and deliver a token for each row of `logits`, and return the verified graph."""
 
     def step(name: str, *shape: Dim, dtype: str = INDEX) -> str:
         return builder.buffer(name, shape, dtype, "step")

@@ -47,7 +47,8 @@ def disassemble(
 
 def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None) -> Iterator[DwordLine]:
     """Return a line for every dword except the middle of long padding. After a packet that stops the CP, the lines
-    say so."""
+    state this.
+    """
     for item in decode_stream(words, generation, keep_going=True):
         texts = item_texts(item, generation, symbol)
         for index in range(item.length):

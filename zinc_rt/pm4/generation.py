@@ -23,7 +23,7 @@ ARCHITECTURES = {chip.name: Generation(chip.generation) for chip in CHIPS}
 
 
 def generation_of(architecture: str) -> Generation:
-    """Return the generation of an LLVM target name. Raise UsageError if there are no encoders for it."""
+    """Return the generation of an LLVM target name. Raise UsageError if there are no encoders for this chip."""
     if architecture not in ARCHITECTURES:
         raise UsageError(
             f"no PM4 encoders for {architecture!r}", next=f"one of {', '.join(ARCHITECTURES)} has packet layouts"

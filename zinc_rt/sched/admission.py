@@ -52,8 +52,9 @@ def _admit_heads(s: SchedulerState) -> bool:
 
 
 def _try_admit_parked(s: SchedulerState, head: Request, losers: list[preempt.Loser]) -> bool:
-    """Of the same tenant who was parked first, where the head waits for pages: those may be the very ones that are
-    parked."""
+    """Return the tenant's first preempted request if the head of its queue waits for pages, which may be held by
+    preempted requests.
+    """
     if not s.parked[head.tenant] or head.state is State.PARKED:
         return False
     parked = next(
@@ -68,7 +69,7 @@ def _try_admit_parked(s: SchedulerState, head: Request, losers: list[preempt.Los
 
 
 def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
-    """Whether a bucket is empty; the tenant is a candidate again when it is not."""
+    """Return whether a bucket is empty; the tenant becomes a candidate again when it is not."""
     for bucket in s.buckets[tenant]:
         if bucket is not None and not bucket.allows(s.now_ns):
             s.timers.at(
@@ -82,7 +83,8 @@ def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
 
 def _try_admit(s: SchedulerState, request: Request, losers: list[preempt.Loser]) -> bool:
     """Admit a request, or change nothing: reserve its pages before any request is preempted for a slot. `losers`:
-    known to earlier calls, empty if there were none or anything may have changed since."""
+    the result of earlier calls, empty if there were none or it may be outdated.
+    """
     loser = None
     if not s.slots.free:
         losers[:] = losers or preempt.possible_losers(s)
@@ -107,7 +109,9 @@ def _try_admit(s: SchedulerState, request: Request, losers: list[preempt.Loser])
 
 
 def _try_grow(s: SchedulerState, request: Request) -> bool:
-    """Who was parked for want of a page gets it with the slot, or neither: others may have pages to run with."""
+    """A request that was preempted for lack of a page is given the page and the slot together or neither, because
+    others may have pages to run with.
+    """
     holding = request.holding
     assert holding is not None
     grown = request.computed < holding.room or s.cache.grow(holding)
@@ -119,8 +123,8 @@ def _try_grow(s: SchedulerState, request: Request) -> bool:
 def hold_pages(s: SchedulerState, request: Request) -> bool:
     """Reserve all pages of the prompt plus one, and a state row.
 
-    Beyond its tenant's reservation, one page per running request is left free, so that running requests are
-    seldom evicted.
+    Beyond its tenant's reservation, one page per running request is left free, so that running requests are rarely
+    evicted.
     """
     collects = request is s.collector
     if collects:
@@ -173,7 +177,9 @@ def _are_rows_exhausted(s: SchedulerState) -> bool:
 
 
 def _free_row(s: SchedulerState, request: Request, loser: Request | None) -> bool:
-    """A row for a newcomer: that of the parked request with the least made, else of who loses its slot to it."""
+    """Free a state row for a new request: from the preempted request with the fewest generated tokens, else from
+    the request that loses its slot.
+    """
     parked = [
         parked_request for parked_request in s.parked_requests if parked_request.priority >= request.priority
     ]
@@ -188,8 +194,9 @@ def _free_row(s: SchedulerState, request: Request, loser: Request | None) -> boo
 
 
 def _maybe_collect(s: SchedulerState, request: Request) -> None:
-    """Behind its first band pages that come free are set aside for it: passing ends. One does so at a time, of the
-    highest class that wants to."""
+    """After its first band, released pages are reserved for it, so other requests no longer pass it. Only one
+    request at a time does this, from the highest class.
+    """
     if request.capsule is not None or band(request, s.now_ns, s.limits.classes) < 1:
         return
     if s.collector is None or request.effective < s.collector.effective:

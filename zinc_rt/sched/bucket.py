@@ -36,7 +36,7 @@ class Bucket:
         self.filled_ns = max(self.filled_ns, now_ns)
 
     def level(self, now_ns: int) -> float:
-        """Return the tokens in the bucket. It changes nothing, so any thread may call it."""
+        """Return the tokens in the bucket. It has no side effects, so any thread may call it."""
         return self._parts(now_ns) / NS
 
     def allows(self, now_ns: int) -> bool:
@@ -50,7 +50,7 @@ class Bucket:
         self.level_parts -= tokens * NS
 
     def allows_from_ns(self, now_ns: int) -> int:
-        """Return the first time from now on at which `allows` is true."""
+        """Return the earliest time from now on at which `allows` is true."""
         self._fill(now_ns)
         if self.level_parts > 0:
             return self.filled_ns

@@ -60,7 +60,7 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
 
 
 def _begin_accounts(s: SchedulerState) -> None:
-    """Who had which slots and pages while the step ran."""
+    """Count the slots and pages that each tenant used during the step."""
     result = s.generated
     if result is None:
         return
@@ -77,7 +77,7 @@ def _begin_accounts(s: SchedulerState) -> None:
 
 
 def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
-    """Give the ledger the time that each drawn token took, since its request arrived or since its last token."""
+    """Pass the time of each sampled token to the ledger, measured from the request's arrival or its last token."""
     if s.generated is None:
         return
     s.generated.drawn = None
@@ -113,7 +113,7 @@ def _decoding_request(s: SchedulerState, plan: StepPlan, row: int) -> Request | 
 
 
 def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> None:
-    """One token each: an array operation a column."""
+    """Commit one token per decode, with one array operation per column."""
     slots, decodes, n = s.slots, plan.decode_set, plan.decodes
     assert decodes is not None
     index, behind, tokens = decodes.index, plan.row_position[:n], tokens[:n]
@@ -127,7 +127,7 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
 
 
 def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
-    """Charge the inputs of a step's decodes, also those whose token is drawn late."""
+    """Charge the inputs of a step's decodes, including those whose token is sampled late."""
     decodes = plan.decode_set
     assert decodes is not None
     if s.generated is not None:
@@ -140,8 +140,7 @@ def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
 
 
 def _update_decodes(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
-    """Those at their limit end, those whose pages are full have them cached and want another, those whose state
-    moves to another row have it there now."""
+    """End requests at their limit, cache full pages and request another, and update rows of moved states."""
     slots, n = s.slots, plan.decodes
     for first in drew:
         if first.slot >= 0 and first.computed >= slots.stop[first.slot]:
@@ -165,8 +164,9 @@ def _update_decodes(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> N
 
 
 def _end_or_grow(s: SchedulerState, request: Request, *, at_limit: bool) -> None:
-    """End a request at its limit; otherwise its pages are full, and it needs another. Where windows leave pages
-    behind, or a state is kept, the full ones are cached now, else when it leaves its slot."""
+    """End a request at its limit; otherwise its pages are full, and it needs another. If windows release pages or
+    a state is saved, full pages are cached now, otherwise when it leaves its slot.
+    """
     holding = request.holding
     assert holding is not None
     if at_limit:
@@ -219,8 +219,9 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, 
 
 
 def _charge_prompt(s: SchedulerState, piece: StepPiece) -> None:
-    """Charge the tokens of a piece, and note that they were computed. Every token is one of: of the prompt for
-    the first time, computed again, or drawn before."""
+    """Charge the tokens of a piece of a prompt, and record that they were computed. Every token is either a prompt
+    token computed for the first time, a recomputed token, or one that was sampled before.
+    """
     request, first, last = piece.request, piece.first, piece.last
     tenant = request.tenant
     second = max(0, min(last, request.reached) - first)
@@ -251,7 +252,7 @@ def _charge_first_token(s: SchedulerState, request: Request) -> None:
 def _advance_masks(
     s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: list[Request], skipped: list[int]
 ) -> None:
-    """Masks learn what was drawn; who is complete ends, who cannot go on fails."""
+    """Pass the sampled tokens to the masks; complete requests end, and requests that cannot continue fail."""
     for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
         if slot not in s.masked or row in skipped:
             continue
@@ -268,7 +269,7 @@ def _advance_masks(
 
 
 def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
-    """Nothing could be drawn for it: nothing of this step counts as its own, and nothing of it is cached."""
+    """Nothing could be sampled for it, so this step is not counted for it and nothing of it is cached."""
     if request is None:
         return
     if s.generated is not None:
@@ -283,7 +284,7 @@ def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
 
 
 def _skip_decode(s: SchedulerState, request: Request | None) -> None:
-    """Take back a decode whose token was not delivered. Its last input is computed again when it resumes."""
+    """Undo a decode whose token was not delivered. Its last input is recomputed when it resumes."""
     assert request is not None
     if s.generated is not None:
         s.generated.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
@@ -318,7 +319,7 @@ def _skip(s: SchedulerState, request: Request) -> None:
 
 
 def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request], bad: list[int]) -> Batch:
-    """Return the step's output without the rows `bad`, in arrays of its own."""
+    """Return the step's output without the rows `bad`, in separate arrays."""
     decodes = plan.decode_set
     assert decodes is not None
     numbers, choices, tokens = decodes.numbers, decodes.choices, drawn.tokens[: plan.rows].copy()

@@ -82,7 +82,7 @@ def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], index: i
 
 
 def _shrink(s: SchedulerState, tenant: int) -> None:
-    """It has no more than it may from now on: requests of it lose slots, then pages, the latest first."""
+    """Enforce a tenant's new limits: its requests lose slots, then pages, the latest first."""
     maximum = s.tenants[tenant].slots_max
     mine = sorted((r for r in s.running() if r.tenant == tenant), key=lambda r: (-r.number, -r.choice))
     while maximum is not None and s.bound[tenant] > maximum:

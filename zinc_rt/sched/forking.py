@@ -9,8 +9,9 @@ from zinc_rt.sched.state import SchedulerState
 
 
 def fork_choices(s: SchedulerState, request: Request) -> None:
-    """Create the other choices, which share the full pages and copy the last one. They wait, preempted, for
-    slots; if pages are insufficient they wait like new requests."""
+    """Create the other choices, which share the full pages and copy the last one. They are preempted until slots
+    are free; if pages are insufficient, they wait like new requests.
+    """
     siblings, request.siblings = request.siblings, []
     s.sync(request)
     holding = request.holding

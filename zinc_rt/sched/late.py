@@ -15,7 +15,7 @@ from zinc_rt.sched.state import SchedulerState
 
 
 def settle_masks(s: SchedulerState, plan: StepPlan) -> None:
-    """Add the masks of the plan's rows to it, waiting briefly for those being filled."""
+    """Add the masks of the plan's rows to it, waiting briefly for masks that are being filled."""
     plan.mask_of.clear()
     plan.late.clear()
     if not s.masked:
@@ -32,7 +32,8 @@ def settle_masks(s: SchedulerState, plan: StepPlan) -> None:
 
 def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan, Drawn, list[LateRow]]:
     """Return a plan that ran, and its tokens, without the late rows, and these rows. A row without finite logits
-    is not among them: it fails."""
+    is not included: it fails.
+    """
     late = plan.undrawn(drawn.nonfinite)
     draws = [piece for piece in plan.prompts if piece.draws]
     rows = []
@@ -54,13 +55,13 @@ def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[St
 
 
 def ready_late_rows(s: SchedulerState) -> list[LateRow]:
-    """Return the late rows whose clients read."""
+    """Return the late rows whose clients are reading."""
     return [row for row in s.late.values() if not row.request.held]
 
 
 def plan_late(s: SchedulerState) -> StepPlan | None:
-    """Return a plan that computes no tokens and draws the late rows whose masks are there, None if there are none.
-    A request whose mask cannot be filled in time fails."""
+    """Return a plan that computes no tokens and samples the late rows whose masks are ready, None if there are
+    none. A request whose mask cannot be filled in time fails."""
     for request in list(s.late):
         if request.mask is not None and (reason := s.fills.failure(request.mask)):
             s.end(request, State.FAILED, reason)
@@ -87,7 +88,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
 
 
 def _set_rows(s: SchedulerState, plan: StepPlan, slots: np.ndarray, positions: np.ndarray, decodes: int) -> None:
-    """Give a plan other rows, the first `decodes` of decoding requests."""
+    """Change a plan's rows; the first `decodes` are from decoding requests."""
     plan.rows, plan.decodes = len(slots), decodes
     plan.row_slot, plan.row_position = slots, positions
     plan.decode_set = s.slots.set_of(slots[:decodes])

@@ -26,7 +26,7 @@ Wait = Callable[[Collection["futures.Future[None]"], float], object]
 
 @dataclass(slots=True, eq=False)
 class _Fill:
-    """The fill of one mask in one state. `words`: i32 [ceil(V / 32)]; valid once `ended_ns` is set."""
+    """The fill of one mask in one state. `words`: i32 [ceil(V / 32)], valid once `ended_ns` is set."""
 
     mask: TokenMask
     words: np.ndarray
@@ -69,7 +69,8 @@ class _Fill:
 
 class MaskFills:
     """The masks being filled, at most one fill per mask. `wait` waits for futures for a number of seconds; `pool`
-    makes the threads; `starved_ns` returns how long a thread had no CPU, by the clock. All may be replaced."""
+    creates the threads; `starved_ns` returns how long a thread had no CPU, by the clock. All may be replaced.
+    """
 
     def __init__(self, vocab: int, threads: int, clock_ns: Callable[[], int]) -> None:
         self.wait: Wait = lambda pending, seconds: futures.wait(pending, seconds)
@@ -84,16 +85,16 @@ class MaskFills:
         self._pool: futures.Executor | None = None
 
     def begin(self, mask: TokenMask) -> None:
-        """Fill the mask in its current state, unless that was begun before."""
+        """Fill the mask in its current state, unless that has already begun."""
         if id(mask) not in self._fills:
             self._begin(mask, np.zeros(self._words, np.int32))
 
     def advanced(self, mask: TokenMask) -> None:
-        """Fill the mask again: it has accepted a token."""
+        """Fill the mask again after it accepted a token."""
         self._begin(mask, self._fills.pop(id(mask)).words)
 
     def drop(self, mask: TokenMask) -> None:
-        """Forget a mask whose request ended. A fill that hangs keeps its thread; later fills get other threads."""
+        """Forget a mask whose request ended. A fill that hangs keeps its thread; later fills use other threads."""
         fill = self._fills.pop(id(mask), None)
         if fill is not None and fill.ended_ns is None and self._pool is not None:
             self._pool.shutdown(wait=False)

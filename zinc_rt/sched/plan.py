@@ -68,7 +68,7 @@ class StepPiece:
 
 @dataclass(frozen=True, slots=True)
 class LateRow:
-    """A row with a late token mask: `position` of the token to be drawn, and the piece of a prompt before it."""
+    """A row with a late token mask: `position` of the token to sample, and the piece of a prompt before it."""
 
     request: Request
     position: int
@@ -143,8 +143,9 @@ class StepPlan:
         self.prompts.clear()
 
     def undrawn(self, nonfinite: np.ndarray) -> list[int]:
-        """Return the late rows that are still to be drawn: not those without finite logits, which fail.
-        `nonfinite`: see Drawn."""
+        """Return the late rows that are still to be sampled, without those that have non-finite logits, which
+        fail. `nonfinite`: see Drawn.
+        """
         return [row for row in self.late if not 0 <= nonfinite[row] < NO_CANDIDATE]
 
     def add_sequence(

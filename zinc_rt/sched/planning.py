@@ -52,7 +52,7 @@ def plan_step(s: SchedulerState) -> StepPlan:
 
 
 def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
-    """What the device has to be told before the step: new bindings, table entries, copies."""
+    """Add the updates for the device before the step: new bindings, table entries, copies."""
     slots = s.slots
     plan.table_changes, slots.table_changes = slots.table_changes, plan.table_changes
     for changes in slots.table_changes:
@@ -77,7 +77,7 @@ def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
 
 
 def _grow(s: SchedulerState) -> None:
-    """A page for each that has filled its last one."""
+    """Allocate a page for each request that has filled its last one."""
     ready = [request for slot in s.full if (request := s.slots.requests[slot]) is not None and not request.held]
     if s.cache.grow_each([request.holding for request in ready if request.holding is not None]):
         _record_growth(s, ready)
@@ -95,7 +95,9 @@ def _record_growth(s: SchedulerState, requests: Sequence[Request]) -> None:
 
 
 def _grow_one_by_one(s: SchedulerState) -> None:
-    """Grow one after another when pages are short. One without a page is left out, and in the end parked."""
+    """Grow requests one after another when pages are scarce. A request without a page is excluded and finally
+    preempted.
+    """
     for slot in list(s.full):
         request = s.slots.requests[slot]
         if slot not in s.full or request is None or request.held:
@@ -114,7 +116,7 @@ def _grow_one_by_one(s: SchedulerState) -> None:
 
 
 def _has_other_requests(s: SchedulerState) -> bool:
-    """Whether a step without those that were left out would compute anything."""
+    """Return whether a step without the excluded requests would compute anything."""
     return (
         bool(ready_late_rows(s))
         or bool(s.slots.decoding.any())
@@ -129,7 +131,7 @@ def _only_retried(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
 
 
 def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
-    """The smallest budget of a class that decodes. It protects the most urgent of them."""
+    """Return the smallest latency budget of a decoding class. It protects the most urgent of them."""
     budgets = [gap_budget for gap_budget in s.gap_budgets if decodes.classes[gap_budget.priority]]
     if len(budgets) < 2:
         return budgets[0] if budgets else None
@@ -137,8 +139,9 @@ def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
 
 
 def _within_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
-    """The decodes that fit the budget beside `prompt` prompt tokens. Those of classes below the protected one
-    take turns, in equal shares; where none fits, there is one in every step."""
+    """Return the decodes that fit the budget together with `prompt` prompt tokens. Requests of classes below the
+    protected one take turns, in equal shares; if none fits, one runs in every step.
+    """
     slots, count, total = decodes.slots, len(decodes.slots), decodes.context
     alone_ns = s.cost.nanoseconds(0, count, total)
     if alone_ns > budget.ns:
@@ -184,7 +187,7 @@ def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None
 
 
 def _prompts(s: SchedulerState) -> list[Request]:
-    """The prompts that can go on, in the order in which they are computed."""
+    """Return the prompts that can continue, in the order in which they are computed."""
     prompts = [request for request in s.prefilling if not request.held and request not in s.late]
     if s.probation:
         prompts = [request for request in prompts if request is s.probation[0]]
@@ -216,7 +219,7 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
 
 
 def _affordable_tokens(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int) -> int:
-    """Return how many further prompt tokens, at most `maximum`, fit a budget: LEAST_PROMPT or more."""
+    """Return how many further prompt tokens, at least LEAST_PROMPT and at most `maximum`, fit a budget."""
     if maximum <= LEAST_PROMPT:
         return maximum
     assert prompt.holding is not None
@@ -229,8 +232,9 @@ def _affordable_tokens(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt
 
 
 def _oldest_aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
-    """Of the prompts of a lower class than the first's the one that has stood still the longest, once that was for
-    all bands of its class."""
+    """Return the prompt of a lower class than the first that has made no progress for the longest time, if that is
+    at least all bands of its class.
+    """
     behind = [
         request
         for request in prompts
@@ -241,7 +245,7 @@ def _oldest_aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | 
 
 
 def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int) -> int:
-    """The next piece of a prompt, at most `left` tokens. How many."""
+    """Add the next piece of a prompt, at most `left` tokens. How many."""
     holding, slots = request.holding, s.slots
     assert holding is not None
     first = holding.computed
@@ -261,8 +265,9 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
 
 def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
     """Return the end of the next prompt chunk: the step's limit, and at most the next checkpoint or fork
-    position. Unless it is the prompt's end, it is rounded down to a page boundary, in chunks so long that
-    little is lost."""
+    position. Unless it is the prompt's end, it is rounded down to a page boundary if the chunk is long enough that
+    little is lost.
+    """
     page, end = s.cache.page_tokens, request.length
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:

@@ -15,7 +15,9 @@ from zinc_rt.sched.state import Kind, SchedulerState
 
 
 class Loser(NamedTuple):
-    """A kind of running requests above its tenant's guarantee, and its tenant's shares with one slot less."""
+    """A kind of running requests above the guarantee of its tenant, with the tenant's shares after losing one
+    slot.
+    """
 
     kind: Kind
     share: int
@@ -24,7 +26,7 @@ class Loser(NamedTuple):
 
 def possible_losers(s: SchedulerState) -> list[Loser]:
     """Return the kinds that may lose a slot, in this order: lowest class first, then the tenant with the largest
-    share. They are valid until a request is bound, or pages are taken or released."""
+    share. The result is valid until a request is bound or pages are allocated or released."""
     above = [kind for kind in s.kinds if s.bound[kind[0]] > s.tenants[kind[0]].slots_guaranteed]
     above.sort(key=lambda kind: (kind[1], s.share(kind[0], kind[1])), reverse=True)
     return [
@@ -38,8 +40,9 @@ def possible_losers(s: SchedulerState) -> list[Loser]:
 
 
 def victim(s: SchedulerState, candidate: Request, losers: Iterable[Loser]) -> Request | None:
-    """Return the running request that loses its slot to the candidate: of the first kind that gives one, the
-    request with the fewest generated tokens."""
+    """Return the running request that loses its slot to the candidate: the request with the fewest generated
+    tokens of the first kind that must give up a slot.
+    """
     tenant, priority = candidate.tenant, candidate.priority
     guaranteed = s.bound[tenant] < s.tenants[tenant].slots_guaranteed
     slices = not s.bound[tenant] and not s.several
@@ -55,8 +58,9 @@ def victim(s: SchedulerState, candidate: Request, losers: Iterable[Loser]) -> Re
 
 
 def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: bool, has_more: bool) -> bool:
-    """Whether a request of that tenant and class has to, whatever it has made. `has_more`: its tenant has no less
-    than the candidate's afterwards."""
+    """Return whether a request of that tenant and class must give up its slot, regardless of its generated tokens.
+    `has_more`: afterwards, its tenant still has at least as much as the candidate's.
+    """
     mine, priority, effective = kind
     theirs = candidate.tenant
     if guaranteed:
@@ -70,7 +74,7 @@ def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: b
 
 
 def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:
-    """With fewer slots than tenants each gives way when it has made its slice."""
+    """With fewer slots than tenants, each request gives up its slot after its time slice."""
     if kind[2] != candidate.effective:
         return False
     (request,) = s.kinds[kind]
@@ -78,8 +82,9 @@ def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:
 
 
 def relieve(s: SchedulerState, needing: Request) -> bool:
-    """Free pages for a growing sequence: pinned pages, then pages set aside for a waiting request, then those
-    of a preempted request, then of a running one. Return False if there are none."""
+    """Free pages for a growing sequence: first pinned pages, then pages reserved for a waiting request, then those
+    of a preempted request, then of a running one. Return False if there are none.
+    """
     if s.pins.drop_oldest():
         return True
     if s.collector is not None:
@@ -113,7 +118,7 @@ def _preemptible(s: SchedulerState, requests: Iterable[Request], needing: Reques
 
 
 def _highest_charged(s: SchedulerState, requests: Iterable[Request]) -> Request | None:
-    """Of the lowest class, then of the tenant furthest above its reservation, then with the least made."""
+    """Order by lowest class, then by tenant furthest above its reservation, then by fewest generated tokens."""
 
     def key(request: Request) -> tuple[int, int, int, int]:
         above = sum(

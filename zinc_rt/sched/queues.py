@@ -64,14 +64,14 @@ class WaitingQueues:
             self._sweep()
 
     def _sweep(self) -> None:
-        """No more places of those who left than of those who wait."""
+        """Keep at most as many removed entries as waiting requests."""
         for queues in self._queues:
             for priority, queue in queues.items():
                 queues[priority] = deque(item for item in queue if item[1].ticket == item[0])
         self._stale = 0
 
     def lift(self, request: Request, *, climbs: bool) -> None:
-        """Promote a request that has waited through all bands by one class, into `climbs`."""
+        """Promote a request that has waited through all bands by one class, and add it to `climbs`."""
         if climbs and not request.lifted and request.priority:
             self.remove(request)
             request.lifted = True
@@ -137,8 +137,9 @@ class Candidates:
                 heapq.heapify(self._heap)
 
     def pop(self) -> Request | None:
-        """Remove and return the first request of the tenant with the lowest key. The tenant is no candidate
-        until the next `update`."""
+        """Remove and return the first request of the tenant with the lowest key. The tenant is not a candidate
+        until the next `update`.
+        """
         heap = self._heap
         while heap:
             stored, tenant = heap[0]

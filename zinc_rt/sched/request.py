@@ -53,9 +53,9 @@ class NewRequest:
     """A new request with `sampling.n` choices.
 
     `digests`: of its prompt's pages, computed by the submitter; `end_tokens`: the model's own. The last
-    `generated` of `tokens` were generated earlier, by the request that `capsule` was taken from, as its `choice`.
-    `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `generated` tokens; each
-    choice gets a fork.
+    `generated` of `tokens` were generated earlier, as its `choice`, by the request from which `capsule` was
+    created. `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `generated`
+    tokens; each choice gets a fork.
     """
 
     number: int
@@ -156,7 +156,7 @@ class Request:
         return Priority(self.priority - 1) if self.lifted and self.priority else self.priority
 
     def set_backpressure(self, on: bool) -> None:
-        """Set whether the device skips its rows, in its record."""
+        """Set in its record whether the device skips its rows."""
         if on:
             self.row[FLAGS] |= SlotFlag.BACKPRESSURE
         else:

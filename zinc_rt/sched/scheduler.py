@@ -40,8 +40,8 @@ SWEPT = 64  # idle pages a step whose time to live is looked at
 
 
 class StepRunner(Protocol):
-    """The interface to the device. `counts`: its work so far, by its own count. `collect` waits until the
-    step's deadline and raises the tier's errors; `reopen` returns whether it can continue after one."""
+    """The interface to the device. `counts`: its completed work, as counted by the device. `collect` waits until
+    the step's deadline and raises the tier's errors; `reopen` returns whether it can continue after one."""
 
     @property
     def counts(self) -> RunnerCounts: ...
@@ -183,8 +183,9 @@ class Scheduler(SchedulerState):
     # --- sequences to go on from
 
     def snapshot(self, number: int, choice: int = 0) -> Capsule | None:
-        """Return a capsule of a request between two steps, for `NewRequest.capsule`, or None if it has
-        computed nothing, waits for a token mask, or no page or row is free. Free it with `drop_capsule`."""
+        """Return a capsule of a request between two steps, for `NewRequest.capsule`, or None if it has computed
+        nothing or waits for a token mask, or no page or row is free. Free it with `drop_capsule`.
+        """
         request = next((item for item in self.live.get(number, ()) if item.choice == choice), None)
         if request is None or request.holding is None or not request.computed or request in self.late:
             return None
@@ -261,8 +262,9 @@ class Scheduler(SchedulerState):
                 return plan
 
     def _recover(self, error: Exception, plan: StepPlan) -> Batch:
-        """Put the requests of a failed step back to a queue, or end them. Raises `error` where the runner cannot
-        go on."""
+        """Return the requests of a failed step to a queue, or end them. Raises `error` if the runner cannot
+        continue.
+        """
         self.failed(error, plan)
         reopened = self.runner.reopen()
         recover(self, plan, reopened=reopened)
@@ -281,7 +283,7 @@ class Scheduler(SchedulerState):
         return batch
 
     def _wait_for_masks(self) -> Batch | None:
-        """Wait briefly for the masks of late rows whose clients read. Return None if there are none."""
+        """Wait briefly for the masks of late rows whose clients are reading. Return None if there are none."""
         rows = ready_late_rows(self)
         if not rows:
             return None
@@ -295,7 +297,7 @@ class Scheduler(SchedulerState):
     # --- messages
 
     def _requests_of(self, new: NewRequest) -> list[Request]:
-        """Its choices, which differ in their number alone."""
+        """Return its choices, which differ only in their number."""
         tokens = np.array(new.tokens, np.int32)
         digests = chain(tokens, self.cache.page_tokens, new.within) if new.digests is None else new.digests
         lowest = self.tenants[new.tenant].priority

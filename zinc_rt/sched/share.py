@@ -25,7 +25,7 @@ def weight_units(weight: float) -> int:
 
 
 class Shares:
-    """Dominant shares. `capacities`: the amount of each resource, in the order of the argument of `of`."""
+    """Dominant shares. `capacities`: the amount of each resource, in the order of the arguments of `of`."""
 
     def __init__(self, capacities: Sequence[int]) -> None:
         if not capacities or min(capacities) < 1:
@@ -70,7 +70,7 @@ class Service:
         self._factor = {tenant: unit // weight for tenant, weight in weights.items()}
 
     def lift(self, tenant: int, busy: Iterable[int]) -> None:
-        """Raise the counter of a tenant that was idle; `busy`: the tenants that had work meanwhile."""
+        """Raise the counter of a tenant that was idle; `busy`: the tenants that had work in the meantime."""
         minimum = min((self.counters[other] for other in busy if other != tenant), default=0)
         self.counters[tenant] = max(self.counters[tenant], minimum)
 

@@ -174,14 +174,14 @@ class Slots:
     # --- page tables
 
     def _send_table(self, group: int, slot: int, table: Sequence[int]) -> None:
-        """The slot's whole row, and UNSET where its last one reached further."""
+        """Send the slot's whole row, with UNSET where the previous row was longer."""
         base, changes = slot * self.pages_per_slot, self.table_changes[group]
         changes.update(zip(range(base, base + len(table)), table, strict=True))
         changes.update(dict.fromkeys(range(base + len(table), base + self._sent_pages[group][slot]), UNSET))
         self._sent_pages[group][slot] = len(table)
 
     def send_tables(self, request: Request) -> None:
-        """Send the pages that were added to its tables."""
+        """Send the pages added to its tables."""
         holding, slot = request.holding, request.slot
         assert holding is not None
         base = slot * self.pages_per_slot
@@ -219,7 +219,7 @@ class Slots:
         return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes, context)
 
     def read_more(self, tokens: int) -> None:
-        """Add the tokens that decodes of the last step will read in addition in their next."""
+        """Add the additional tokens that decodes of the last step will read in their next step."""
         if self._set is not None:
             self._set.context += tokens
 

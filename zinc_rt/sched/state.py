@@ -93,7 +93,7 @@ def limit_changes(limits: SchedulerLimits) -> list[str]:
 
 
 def _in_ms(name: str, value: Any) -> str:
-    """A value with its name; nanoseconds as milliseconds."""
+    """Format a value with its name, with nanoseconds as milliseconds."""
     shown = "none" if value is None else f"{value / 1e6:g} ms" if isinstance(value, int) and value > 1e5 else value
     return f"{name.removesuffix('_ns')} {shown}".strip()
 
@@ -219,7 +219,7 @@ class SchedulerState:
         return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
 
     def begin_accounts(self) -> None:
-        """Give the ledger the current tenants, and the groups whose tenants may share pages."""
+        """Pass the current tenants, and the groups whose tenants may share pages, to the ledger."""
         if self.ledger is not None:
             self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
             self.generated = self.ledger.empty_step()
@@ -310,15 +310,16 @@ class SchedulerState:
         self._watch_age(request)
 
     def _watch_age(self, request: Request) -> None:
-        """A band of waiting later, if it waits so long, it is older."""
+        """After another band of waiting, the request is treated as older."""
         later = self.now_ns + self.limits.classes[request.priority].age_ns
         self.timers.at(
             later, partial(self._advance_band, request), partial(waits_since, request, request.queued_ns)
         )
 
     def _advance_band(self, request: Request) -> None:
-        """Its key falls with each band that it waits; behind the last it goes up a class,
-        once its tenant has no slot."""
+        """Its key decreases with each band that it waits; after the last, it is promoted by one class if its
+        tenant has no slot.
+        """
         aged = band(request, self.now_ns, self.limits.classes) >= BANDS
         if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
             self.queues.lift(request, climbs=not self.bound[request.tenant])
@@ -499,7 +500,7 @@ class SchedulerState:
             self.pins.pin(request.holding, request.session, session_pin_pages, self.now_ns, self.timers)
 
     def stop_collecting(self) -> None:
-        """Release the pages set aside for a waiting request."""
+        """Release the pages reserved for a waiting request."""
         if self.collector is not None:
             for pool, count in zip(self.cache.pools, self.collected, strict=True):
                 pool.promise(self.collector.tenant, -count)

@@ -22,9 +22,10 @@ SAMPLES = 9  # durations of a kind and size of step that its correction is the m
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """Microseconds: `step_us` per step, `prompt_us` per prompt token, `decode_us` per decoding sequence,
-    `context_us` per context token that the step's decodes read. With a `curve`, it replaces `step_us` and
-    `prompt_us`, `decode_us` is the time of each decode after the first beyond that of a token, and a prompt's
-    context counts as the curve's pairs; without one, as `context_us`."""
+    `context_us` per context token that the step's decodes read. A `curve`, if set, replaces `step_us` and
+    `prompt_us`; `decode_us` is then the additional time of each decode after the first, and a prompt's context
+    counts as the curve's pairs instead of `context_us`.
+    """
 
     card: str
     model: str
@@ -36,8 +37,8 @@ class StepCost:
     curve: StepCurve | None = None
 
     def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
-        """Return the time of a step with so many prompt tokens, decodes and context tokens. The context is divided
-        equally among the decodes and the prompt."""
+        """Return the time of a step with these numbers of prompt tokens, decodes and context tokens. The context
+        is divided equally among the decodes and the prompt."""
         if self.curve is None:
             tokens_us = self.prompt_us * prompt + self.decode_us * decodes
             return round(1000 * (self.step_us + tokens_us + self.context_us * context))
@@ -80,7 +81,7 @@ PREDICTED = StepCost(
 
 @dataclass(slots=True)
 class _Seen:
-    """The steps of one kind and size: measured over predicted time of the last ones."""
+    """The last steps of one kind and size, as ratios of measured to predicted time."""
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     steps: int = 0
@@ -110,7 +111,8 @@ class MeasuredCost:
 
     Ratios are kept by kind (with or without prompt tokens) and size, in powers of two, so each belongs to one
     variant of a graph. The first step of a size is ignored, because it may build graphs and compile kernels. A
-    size that has not run yet has the ratio of the nearest that has. Memory is bounded: SAMPLES numbers a size.
+    size that has not run yet uses the ratio of the nearest size that has. Memory is bounded: SAMPLES numbers per
+    size.
     """
 
     def __init__(self, prior: StepCost) -> None:
@@ -119,7 +121,9 @@ class MeasuredCost:
         self._nearest: dict[tuple[bool, int], _Seen | None] = {}  # what `_nearest_measured` found
 
     def observe(self, prompt: int, decodes: int, context: int, took_ns: int) -> None:
-        """Record the time of a step. A step that took no time is ignored: its clock stands still."""
+        """Record the time of a step. A step with a duration of 0 is ignored, because its clock does not
+        advance.
+        """
         sizes, size = self._seen[prompt > 0], (prompt + decodes - 1).bit_length()
         seen = sizes.get(size)
         if seen is None:
@@ -138,8 +142,9 @@ class MeasuredCost:
         return round(ratio * self.prior.nanoseconds(prompt, decodes, context))
 
     def prompt_tokens(self, budget_ns: int, decodes: int, context: int, maximum: int) -> int:
-        """Return how many prompt tokens, at most `maximum`, fit the budget beside the decodes; `context`: of the
-        decodes and of the prompt before these tokens."""
+        """Return how many prompt tokens, at most `maximum`, fit the budget together with the decodes; `context`:
+        tokens read by the decodes and the prompt before these tokens.
+        """
 
         def predicted_ns(count: int) -> int:
             return self.prior.nanoseconds(count, decodes, context + count)
@@ -149,8 +154,9 @@ class MeasuredCost:
     def further_decodes(
         self, budget_ns: int, prompt: int, decodes: int, context: int, maximum: int, each: int
     ) -> int:
-        """Return how many further decodes, at most `maximum` with `each` context tokens, fit the budget beside
-        `decodes` with `context`, and `prompt` prompt tokens."""
+        """Return how many further decodes, at most `maximum` with `each` context tokens, fit the budget together
+        with decodes `decodes` with `context` and `prompt` prompt tokens.
+        """
 
         def predicted_ns(count: int) -> int:
             return self.prior.nanoseconds(prompt, decodes + count, context + count * each)
@@ -158,7 +164,7 @@ class MeasuredCost:
         return self._fitting_units(budget_ns, predicted_ns, prompt + decodes, maximum, prompts=prompt > 0)
 
     def report(self) -> Iterator[MeasuredSize]:
-        """Yield what was measured, by kind and size."""
+        """Yield the measurements, by kind and size."""
         for prompts, sizes in enumerate(self._seen):
             for size, seen in sorted(sizes.copy().items()):  # a scrape reads it from another thread
                 if seen.last:
@@ -167,9 +173,10 @@ class MeasuredCost:
     def _fitting_units(
         self, budget_ns: int, predicted_ns: Callable[[int], int], tokens: int, maximum: int, *, prompts: bool
     ) -> int:
-        """Return the most units, at most `maximum`, with which a step of `tokens` stays within the budget;
-        `predicted_ns` is its time with so many. Sizes are tried from the largest, each with its ratio: within one,
-        more units take longer."""
+        """Return the largest number of units, at most `maximum`, with which a step of `tokens` stays within the
+        budget; `predicted_ns` returns its time for a number of units. Sizes are tried from the largest, each with
+        its ratio; within a size, more units take longer.
+        """
         for size in range((tokens + maximum - 1).bit_length(), -1, -1):
             minimum = max(1, (1 << size >> 1) + 1 - tokens)
             largest = min(maximum, (1 << size) - tokens)

@@ -57,8 +57,9 @@ def _entries(trace: StepTrace, id_of: Callable[[int], str]) -> Iterator[dict[str
 
 
 def _request_spans(trace: StepTrace, zero: int, id_of: Callable[[int], str]) -> Iterator[dict[str, Any]]:
-    """A span a request, of all its choices, where both its ends are kept: in a queue, then from its first slot
-    on."""
+    """Build one span per request, for all its choices, if both ends are recorded: in a queue, then from its first
+    slot on.
+    """
     arrived: dict[int, int] = {}
     admitted: dict[int, int] = {}
     ended: dict[int, int] = {}
@@ -78,7 +79,7 @@ def _request_spans(trace: StepTrace, zero: int, id_of: Callable[[int], str]) -> 
 
 
 def _zero(trace: StepTrace, starts: np.ndarray) -> int:
-    """Where the timeline begins: with the first step that is kept, or with what came before the very first."""
+    """Return the start of the timeline: the first recorded step, or events before the very first step."""
     if not len(starts):
         return 0
     first = int(starts[0])
@@ -88,7 +89,7 @@ def _zero(trace: StepTrace, starts: np.ndarray) -> int:
 def _slot_slices(
     trace: StepTrace, slot: int, kept: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """A slice as long as a request has the slot, and in it one for each of its phases."""
+    """Build a slice for the time that a request has the slot, with a nested slice for each phase."""
     phases = trace.phase[kept, slot]
     bindings = np.where(phases > 0, trace.epoch[kept, slot], -1)
     for first, last in _runs(bindings):
@@ -107,13 +108,13 @@ def _slot_slices(
 
 
 def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and last place of each run of equal values."""
+    """Return the first and last index of each run of equal values."""
     edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     return ((first, after - 1) for first, after in pairwise(edges) if after > first)
 
 
 def _counter(name: str, at_ns: np.ndarray, values: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
-    """A track of figures, an entry wherever one of them changes."""
+    """Build a counter track with an entry for each change."""
     table = np.stack(list(values.values()), 1)
     for first, _ in _runs_of_rows(table):
         about = {key or "count": int(value) for key, value in zip(values, table[first], strict=True)}

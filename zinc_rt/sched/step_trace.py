@@ -69,8 +69,9 @@ class StepTrace:
         free: Sequence[int],
         idle: Sequence[int],
     ) -> None:
-        """Record a finished step. `records`: of the slots; those in the plan still belong to the requests of
-        the step."""
+        """Record a finished step. `records`: records of the slots; those in the plan still belong to the
+        requests of the step.
+        """
         index = self.count % len(self.phase)
         self.numbers[index] = numbers
         self.waiting[index], self.free[index], self.idle[index] = waiting, free, idle

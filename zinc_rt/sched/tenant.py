@@ -29,7 +29,7 @@ class PriorityClass:
     while it has requests in the last band; 0: none. `floor_slots`: this many, whatever the share.
 
     Latency budgets, None for none: `gap_ns` limits a step in which a request of the class decodes;
-    `first_token_ns`, from a request's arrival, limits what else a step computes until its first token.
+    `first_token_ns`, from a request's arrival, limits the other work of steps until its first token.
     """
 
     age_ns: int
@@ -54,7 +54,7 @@ Classes = Mapping[Priority, PriorityClass]
 
 def with_budgets(classes: Classes, *, gap_ms: float | None = None, first_token_ms: float | None = None) -> Classes:
     """Return the classes with other latency budgets for interactive and standard requests, in milliseconds.
-    None: as they are; 0: none. Raises UsageError for a negative or infinite one."""
+    None: as they are; 0: none. Raises UsageError for a negative or infinite budget."""
     for name, ms in (("gap", gap_ms), ("first token", first_token_ms)):
         if ms is not None and not 0 <= ms < 1e9:
             raise UsageError(f"{name} budget {ms:g} ms: expected a positive number, or 0 for no budget")

@@ -17,7 +17,7 @@ _TYPE_TAGS = frozenset({"str", "int", "float", "bool", "none", "dict", "list"})
 
 @dataclass(eq=False)
 class ServeError(Exception):
-    """A refused or failed request. `param`: the invalid parameter; `code`: for programs;
+    """A rejected or failed request. `param`: the invalid parameter; `code`: machine-readable code;
     `retry_after_seconds`: when a retry may succeed."""
 
     status: int

@@ -29,7 +29,7 @@ class Ip:
 
 @dataclass(frozen=True, slots=True)
 class ChipFirmware:
-    """Versions as INFO FW_VERSION reports them."""
+    """Versions in the format of INFO FW_VERSION."""
 
     me: int
     pfp: int
@@ -120,7 +120,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Cwsr:
-    """Size of the context save area, computed as kfd_queue_ctx_save_restore_size in kfd_queue.c does."""
+    """The size of the context save area, computed like kfd_queue_ctx_save_restore_size in kfd_queue.c."""
 
     control_stack_bytes: int
     save_restore_bytes: int

@@ -34,7 +34,7 @@ class LaneDefect:
 
 
 def lane_defect(injector: Injector) -> LaneDefect | None:
-    """Return the injected defect of the vector ALU or its registers, if there is one."""
+    """Return the injected defect of the vector ALU or its registers, if any."""
     if injector.on("lane-value"):
         dice = random.Random(injector.number("lane-value"))
         value = dice.randrange(0x0080, 0x7F80) << 16  # an ordinary float whose lower half is 0
@@ -60,7 +60,7 @@ class VramDefects:
         return bool(self._stuck or self._flip)
 
     def at_doorbell(self, buffers: list[Bo]) -> None:
-        """Change the contents of the largest buffer in VRAM: a stuck bit every time, a flip once."""
+        """Change the contents of the largest buffer in VRAM: a stuck bit each time, a bit flip once."""
         large = [bo for bo in buffers if bo.size_bytes >= DEFECTIVE_BUFFER_BYTES]
         if not large:
             return

@@ -10,8 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CodeExecution:
-    """The instructions from byte `start` to `end` of a kernel, relative to its entry, ran `times` times, each time
-    in one wave."""
+    """The instructions from byte `start` to byte `end` of a kernel, relative to its entry, which ran `times`
+    times, each time in one wave.
+    """
 
     start: int
     end: int

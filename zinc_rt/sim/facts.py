@@ -26,7 +26,7 @@ Place = tuple[int, int, int]  # lane // 16, register, half: where an element of 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Behaviour of the simulated device where the references allow several. The fields are rows of
+    """Behaviour of the simulated device for which the references allow alternatives. The fields are rows of
     zinc_rt/host/facts.yaml by id, documented there. `stops_at`: findings after which a queue stops.
     `wmma_f16_order`: the order in which v_wmma_f32_16x16x16_f16 adds single products in wave32; empty:
     four per step, as captured."""
@@ -65,8 +65,9 @@ class FactsFile:
     facts: Mapping[str, FactValue] = field(default_factory=dict)
 
     def behaviour(self) -> Behaviour:
-        """Return the behaviour; facts that are missing keep their defaults. Raises InputError for a value
-        that no switch accepts."""
+        """Return the behaviour; facts that are missing keep their defaults. Raises InputError for a value that its
+        switch does not accept.
+        """
         result = {name: SWITCHES[name](name, self.facts[name].value) for name in SWITCHES if name in self.facts}
         return replace(DEFAULT, **result)
 
@@ -89,7 +90,7 @@ def _choice_of(*values: str) -> Callable[[str, Any], str]:
 
 
 def _order(name: str, value: Any) -> tuple[Place, ...]:
-    """Parse a permutation of positions: one product is added after the other. The default's name and
+    """Parse a permutation of positions, in which order products are added one by one. The default's name and
     "neither" keep the default order."""
     if value in (table()["wmma_f16_order"].value, "neither"):
         return ()

@@ -20,8 +20,7 @@ def flippable() -> tuple[Fact, ...]:
 
 
 def rows(ids: Iterable[str]) -> tuple[Fact, ...]:
-    """Return the rows. Raises UsageError for an id that is no row, or for one that the device cannot
-    negate."""
+    """Return the rows. Raises UsageError for an id that does not exist or that the device cannot negate."""
     facts = tuple(fact(id) for id in ids)
     for item in facts:
         if not item.other:

@@ -223,7 +223,7 @@ class SimGpu:
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 
     def executions(self) -> list[KernelExecution]:
-        """Return what ran to its end here since the last call, by kernel, if the machine counts it."""
+        """Return the executions that completed here since the last call, by kernel, if the machine counts them."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.executions()) if engine is not None and hasattr(engine, "executions") else []
 
@@ -268,7 +268,7 @@ class SimGpu:
         return False
 
     def reset_queue(self, queue: HardwareQueue) -> None:
-        """Reset one queue: its work is lost, other queues go on."""
+        """Reset one queue: its work is lost, other queues continue."""
         entry = next((item for item in self.on_hardware if item.queue is queue), None)
         if entry is None:
             return
@@ -293,7 +293,9 @@ class SimGpu:
 
     def make_room(self, size_bytes: int, pid: int) -> None:
         """Move VRAM buffers of other clients to host memory, oldest first, until `size_bytes` are free, as TTM
-        does. Their clients are not notified. Nothing moves back later, which Linux tries when VRAM is free."""
+        does. Their clients are not notified. Buffers are not moved back later, which Linux attempts when VRAM is
+        free.
+        """
         missing = size_bytes - self.memory.available_bytes(Heap.VRAM)
         for bo in self.memory.snapshot() if missing > 0 else ():
             if missing > 0 and bo.heap is Heap.VRAM and bo.owner not in (0, pid) and self._move_out(bo):

@@ -148,8 +148,9 @@ class SimDriver:
         return list(self.machine.findings)
 
     def executions(self) -> list[KernelExecution]:
-        """Return what ran to its end since the last call, by kernel; empty unless the machine counts it
-        (`profile`)."""
+        """Return the executions that completed since the last call, by kernel; empty unless the machine counts
+        them (`profile`).
+        """
         return [execution for gpu in self.machine.gpus for execution in gpu.executions()]
 
     def tell_again(self) -> None:
@@ -164,7 +165,7 @@ class SimDriver:
         return self.machine.consulted.since(since)
 
     def exit(self) -> None:
-        """Do what the kernel does when this process ends."""
+        """Perform the kernel's clean-up for the end of this process."""
         self.machine.end_process(self.process)
         for mapping, bo in list(self._mapped.items()):
             if bo is not None:

@@ -24,7 +24,7 @@ class AccessKind(Enum):
 
 class Fault(Exception):
     """A GPU access that the page tables do not allow. `why`: "not present", "read only", "no execute".
-    `reported`: the instruction and wave, if they have already been reported."""
+    `reported`: the instruction and wave, if already reported."""
 
     def __init__(self, va: int, access: AccessKind, reason: str, reported: str = "") -> None:
         super().__init__(reported or f"{access.value} at 0x{va:x}: {reason}")
@@ -97,7 +97,7 @@ class QueueKind(Enum):
 
 
 class QueueState(Enum):
-    """The state of a queue: running, or the reason why it is not."""
+    """The state of a queue: running, or the reason why it is not running."""
 
     ACTIVE = "active"
     HUNG = "hung"  # an illegal packet, a wait that cannot end, or a fault; nothing more runs
@@ -107,7 +107,7 @@ class QueueState(Enum):
 
 @dataclass(slots=True)
 class HardwareQueue:
-    """A queue as the hardware sees it: the contents of its MQD. Positions count dwords (SDMA: bytes),
+    """A queue as seen by the hardware: the contents of its MQD. Positions count dwords (SDMA: bytes),
     never wrapped."""
 
     queue_id: int
@@ -160,9 +160,10 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class DevicePageFault:
-    """An access that the page tables refused, in more detail than hardware reports: `va` to the byte,
-    `access` in words ("store", "packet fetch"), `near` the allocations there or around it, `by` the
-    packet that performed or launched it."""
+    """An access that the page tables rejected, in more detail than hardware reports: `va` is exact to the byte,
+    `access` is a description ("store", "packet fetch"), `near` lists the allocations there or around it, and `by`
+    is the packet that performed or launched it.
+    """
 
     va: int
     access: str
@@ -200,13 +201,13 @@ class Kmd(Protocol):
         queue off the hardware."""
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        """Report an AQL packet that the CP refuses: amdkfd notifies a process that enabled the runtime
+        """Report an AQL packet that the CP rejects: amdkfd notifies a process that enabled the runtime
         (its EC_QUEUE_PACKET)."""
 
     def finding(self, finding: DeviceFinding) -> None: ...
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        """Execute PROTECTED_FENCE_SIGNAL of a user queue: everything before `position_dw` has finished.
+        """Execute PROTECTED_FENCE_SIGNAL of a user queue: all work before `position_dw` has finished.
         The kernel owns the fence's memory (read-only in the client's VM), so the kernel stores the
         value, not the CP."""
 

@@ -38,7 +38,7 @@ class SensedGpu(Protocol):
 
 
 class _Load:
-    """The load as one sensor has seen it. `heat`: 0 at rest, 1 after long load."""
+    """The load as observed by one sensor. `heat`: 0 at rest, 1 after long load."""
 
     def __init__(self, gpu: SensedGpu) -> None:
         self._gpu, self._seen = gpu, 0

@@ -86,12 +86,13 @@ class ShaderEngine(Protocol):
     """Runs waves. Called from the CP's thread, one dispatch of a queue at a time unless one is preempted."""
 
     def run(self, dispatch: ShaderDispatch) -> Accesses | None:
-        """Run waves to the end, or until the fuel of one call is used up: then return None, and the CP
-        calls again with the same object (its identity is the key). Raises Fault for an access that the
-        page tables refuse."""
+        """Run waves to the end, or until the fuel of one call is used up; in that case return None, and the CP
+        calls again with the same object (its identity is the key). Raises Fault for an access that the page tables
+        refuse.
+        """
 
     def abandon(self, dispatch: ShaderDispatch) -> None:
-        """Forget a dispatch that `run` did not finish: its queue was destroyed or hangs."""
+        """Drop a dispatch that `run` did not finish, because its queue was destroyed or hangs."""
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         """Compile kernels that will be dispatched, so that the first dispatch does not wait. May do

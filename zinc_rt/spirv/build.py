@@ -39,7 +39,7 @@ def finish_module(data: bytes, made_of: str = "") -> bytes:
     """Return the module with NoContraction on every float operation, and no generator.
 
     `made_of`: a line about its source, kept as OpModuleProcessed. A second call only adds that line again. Raise
-    InputError for bytes that are no module.
+    InputError for bytes that are not a module.
     """
     module = read(data)
     words = list(module.words[:HEADER_WORDS])

@@ -69,7 +69,7 @@ def _is_struct(module: SpirvModule, id: int) -> bool:
 def _is_address(definition: SpirvInstruction) -> bool:
     """Return whether an argument is a uint64_t address, for kernels that compute addresses themselves.
 
-    Only the argument's name says whether such a kernel stores to it.
+    Only the argument's name shows whether such a kernel stores to it.
     """
     return definition.opcode == Opcode.TypeInt and definition.operands[1] == 8 * ADDRESS_BYTES
 

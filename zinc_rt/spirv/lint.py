@@ -160,7 +160,7 @@ def _check_folded_constants(module: SpirvModule) -> Iterator[Remark]:
 
 
 def _float(module: SpirvModule, id: int) -> float | None:
-    """Return a float constant's magnitude, also of a vector of equal constants; None for anything else."""
+    """Return the magnitude of a float constant or of a vector of equal constants; None for anything else."""
     definition = module.definitions.get(id)
     if definition is None:
         return None

@@ -73,15 +73,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE,...",
         help="record: values that differ from the proposal",
     )
-    parser.add_argument("--could-not", action="store_true", help="record: this combination cannot be set up")
     parser.add_argument(
-        "--because", default="", metavar="NAME,...", help="variables that cannot be combined (default: all)"
+        "--could-not", action="store_true", help="record: mark this combination as impossible to set up"
+    )
+    parser.add_argument(
+        "--because",
+        default="",
+        metavar="NAME,...",
+        help="variables whose values cannot be combined (default: all)",
     )
     parser.add_argument(
         "--unchecked", action="store_true", help="record even if seen_in shows that a value is not set"
     )
     parser.add_argument(
-        "--output", choices=("right", "wrong"), help="record of a speed: whether the run's output was right"
+        "--output", choices=("right", "wrong"), help="record, for a speed: whether the run's output was right"
     )
     parser.add_argument(
         "--boot",
@@ -94,14 +99,14 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=97.0,
         metavar="PERCENT",
-        help="start, --simulate: probability at which a cause is named (default 97)",
+        help="start, --simulate: probability in percent required to name a cause (default 97)",
     )
     parser.add_argument(
         "--simulate",
         nargs="?",
         const="faults",
         choices=("faults", "speed"),
-        help="bisect synthetic faults, or histories of speed; report runs needed and success rate",
+        help="bisect synthetic faults or speed histories; report the number of runs and the success rate",
     )
     parser.add_argument(
         "--cases", type=int, default=200, metavar="N", help="number of cases per row for --simulate (default 200)"
@@ -125,7 +130,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """Checks the words of an action. Raises UsageError for words that do not go together."""
+    """Checks the words of an action. Raises UsageError for arguments that cannot be combined."""
     action = arguments.action
     if bool(arguments.simulate) == (action is not None):
         raise UsageError(
@@ -280,7 +285,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
-    """The run as proposed, but for what --with says."""
+    """Return the proposed run with the changes of --with."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("no run has been proposed since the last record", next="zinc-rt bisect-env next")
     run = list(session.proposed or session.now)
@@ -294,8 +299,9 @@ def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignme
 
 
 def _check_set(session: BisectSession, run: Sequence[int]) -> None:
-    """Checks what is set. Raises UsageError where a file says that a value is not set: a wrong boot would be taken
-    for evidence."""
+    """Checks what is set. Raises UsageError if a file shows that a value is not set, because a wrong boot would
+    count as evidence.
+    """
     for variable, value in zip(session.problem.variables, run, strict=True):
         if not variable.seen_in:
             continue

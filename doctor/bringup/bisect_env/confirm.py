@@ -35,8 +35,9 @@ MOST_SUSPECTS = 4  # refuted: then the model does not explain the runs
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A fixed set of values that is run over several boots. `role`: "only" the suspect bad, all "but" one of
-    its variables bad, or "good": all good, which shows how often a run fails by chance."""
+    """A fixed set of values that is run over several boots. `role`: "only" (only the suspect is bad), "but" (all
+    but one of its variables are bad), or "good" (all good, which shows how often a run fails by chance).
+    """
 
     role: str
     run: Assignment
@@ -45,21 +46,23 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationPlan:
-    """The arms and the `boots` of each, stated before the first is spent."""
+    """The arms and the `boots` of each, stated before the first boot."""
 
     arms: tuple[Arm, ...]
     boots: tuple[int, ...]
 
     def next_arm(self, spent: Sequence[int]) -> int | None:
-        """Return the arm of the next boot, or None if all are spent: BLOCK boots of each arm in turn, because a
-        change of arms changes most variables."""
+        """Return the arm of the next boot, or None if no boots are left. Arms take turns of BLOCK boots, because a
+        change of arms changes most variables.
+        """
         open_arms = [index for index, boots in enumerate(self.boots) if spent[index] < boots]
         return min(open_arms, key=lambda open_arm: (spent[open_arm] // BLOCK, open_arm)) if open_arms else None
 
 
 def arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tuple[Arm, ...]:
-    """Return the arms of a suspect, given as variables with their bad values. Of an ordered variable they use
-    the first bad value and the value before it, so the boundary is confirmed as well."""
+    """Return the arms of a suspect, given as variables with their bad values. For an ordered variable they use the
+    first bad value and the value before it, so the boundary is confirmed as well.
+    """
     only, but = list(problem.good), list(problem.bad)
     names = " and ".join(problem.variables[index].name for index, _ in suspect)
     fine: dict[int, int] = {}
@@ -79,8 +82,9 @@ def arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tup
 
 
 def boot_likelihood(failed: np.ndarray | int, runs: int) -> np.ndarray:
-    """Return the log likelihood [..., chances] of `failed` of the `runs` of one boot, whose failure rate is
-    drawn around the arm's."""
+    """Return the log likelihood [..., chances] of `failed` failures among the `runs` of one boot, whose failure
+    rate varies around that of the arm.
+    """
     fails = np.asarray(failed)[..., None]
     result = np.zeros((*np.shape(failed), len(CHANCES)))
     for seen in range(runs):  # the order of a boot's runs does not matter: take the fails first
@@ -92,16 +96,19 @@ def boot_likelihood(failed: np.ndarray | int, runs: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Probabilities [cases] that the suspect is the cause, and, per arm but the good one [cases, arms], that
-    the fault is present there."""
+    """Probabilities [cases] that the suspect is the cause, and [cases, arms] that the fault is present in each arm
+    except the good one.
+    """
 
     cause: np.ndarray
     present: np.ndarray
 
 
 def judge(likelihood: np.ndarray, rates: Rates | None = None) -> Judgement:
-    """Judge log likelihoods [cases, arms, chances]: the first arm is "only", the last "good". Before any run
-    each arm has an even chance of the fault. With known `rates` an arm fails at one of these two."""
+    """Judge log likelihoods [cases, arms, chances]: the first arm is "only", the last "good". Before any run, the
+    fault is present in each arm with probability 1/2. With known `rates`, an arm fails at one of these two
+    rates.
+    """
     chance, prior, first, rest = _priors(rates)
     plain = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
     good = likelihood[:, -1, chance]
@@ -121,13 +128,16 @@ def judge(likelihood: np.ndarray, rates: Rates | None = None) -> Judgement:
 
 def strict(confidence: float) -> float:
     """Return the probability at which the bisection ends without a cause, for the `confidence` of naming one. Both
-    are compared after every run, and many looks at weak evidence would end too many bisections."""
+    are compared after every run, and checking weak evidence repeatedly would end too many bisections.
+    """
     return 1 - (1 - confidence) / STRICTER
 
 
 def is_outside(present: np.ndarray, confidence: float) -> bool:
     """Return whether no single variable and no pair explains the probabilities `present` [arms] of a refuted
-    suspect: it is sufficient, and none of it necessary; or two are each necessary and together not sufficient."""
+    suspect: it is sufficient, but none of its variables is necessary; or two variables are each necessary, but
+    together not sufficient.
+    """
     only, but = present[0], present[1:]
     independent = only >= confidence and but.min() >= confidence
     needs_more = len(but) == 2 and only <= 1 - confidence and but.max() <= 1 - confidence
@@ -183,7 +193,7 @@ def plan(
 
 
 def extended(spent: ConfirmationPlan) -> ConfirmationPlan:
-    """Return the plan that follows one that did not decide: twice the boots, and the arm with all good."""
+    """Return the plan that follows an undecided plan: twice the boots, and the arm with all values good."""
     boots = tuple(
         2 * max(item, max(spent.boots) if arm.role == "good" else 1)
         for arm, item in zip(spent.arms, spent.boots, strict=True)
@@ -194,7 +204,7 @@ def extended(spent: ConfirmationPlan) -> ConfirmationPlan:
 @cache
 def planned(rates: Rates, variables: int, known: Rates | None, confidence: float) -> tuple[int, ...]:
     """Return the boots of each arm: the smallest plan that confirms a true suspect with these rates in
-    DECIDES of simulated confirmations. The arm with all values good is left out if nothing fails by chance."""
+    DECIDES of simulated confirmations. The arm with all values good is omitted if nothing fails by chance."""
 
     def of_size(size: int) -> tuple[int, ...]:
         good = 0 if known is not None or rates.good_fails < 0.05 else size

@@ -26,8 +26,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4): a new one every 
 
 @dataclass(frozen=True, slots=True)
 class JournalRun:
-    """One run, made in `boot`. `refused`: the values that could not be set up together, if the outcome is
-    could-not. `value`: what a run of a speed bisection measured."""
+    """One run, performed in `boot`. `refused`: the values that could not be set up together, if the outcome is
+    could-not. `value`: the measured value in a speed bisection.
+    """
 
     run: Assignment
     outcome: str
@@ -48,8 +49,9 @@ class PlanRow:
 
 @dataclass(slots=True)
 class BisectSession:
-    """The contents of the journal. `confidence`: the probability at which a cause is named. `proposed`: the
-    run last proposed by `next`, if nothing was recorded since; `new_boot`: in a boot without earlier runs."""
+    """The contents of the journal. `confidence`: the probability at which a cause is named. `proposed`: the run
+    last proposed by `next`, if nothing was recorded since; `new_boot`: it needs a boot without earlier runs.
+    """
 
     problem: Problem
     source: str
@@ -62,7 +64,7 @@ class BisectSession:
 
     @property
     def now(self) -> Assignment:
-        """Return the present state of the machine: that of the last run that could be set up."""
+        """Return the current state of the machine: the state of the last run that could be set up."""
         for run in reversed(self.runs):
             if run.outcome != "could-not":
                 return run.run
@@ -132,8 +134,9 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> BisectSession:
-    """Read the bisection in progress. Raises UsageError if none was started, InputError for a file that is
-    not such a journal."""
+    """Read the bisection in progress. Raises UsageError if no bisection was started, InputError for a file that is
+    not a journal of one.
+    """
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

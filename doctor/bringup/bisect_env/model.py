@@ -40,9 +40,10 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class CauseModel:
     """Every hypothesis, as arrays. `patterns`: (variable, [values] bool: the values that cause the fault).
-    `parts` [hypotheses, 2] are indices in `patterns`, equal for a single one. Two further hypotheses
-    follow: always, never. `cause_of` [hypotheses] are indices in `causes`; `prior` [hypotheses];
-    `rates` and `rate_prior` [rates]."""
+    `parts` [hypotheses, 2] are indices in `patterns`, equal for a single one. The last two hypotheses are always
+    and never. `cause_of` [hypotheses] are indices in `causes`; `prior` [hypotheses]; `rates` and `rate_prior`
+    [rates].
+    """
 
     patterns: tuple[tuple[int, np.ndarray], ...]
     parts: np.ndarray
@@ -54,7 +55,7 @@ class CauseModel:
 
     @property
     def search_bits(self) -> float:
-        """Return the expected information in bits of a search's runs that suffices if the model holds."""
+        """Return the expected information in bits that is sufficient for a search if the model holds."""
         joint = self.rate_prior[:, None] * self.prior
         return PATIENCE * float(-(joint * np.log2(joint)).sum())
 
@@ -191,7 +192,7 @@ def build(problem: Problem) -> CauseModel:
 
 
 def _text(problem: Problem, index: int, bad: frozenset[int]) -> str:
-    """A cause in words: of an ordered variable also where it begins; of others the name, whatever else is bad."""
+    """A cause in words: for an ordered variable with the first bad value, for others only the name."""
     variable = problem.variables[index]
     if len(variable.values) == 2 or not variable.ordered:
         return f"{variable.name} {variable.values[variable.bad]}"

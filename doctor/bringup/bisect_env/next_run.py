@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def propose_run(arguments: argparse.Namespace, state: SessionState) -> Proposal:
-    """Return the next run: of the arm whose turn it is, or of the search."""
+    """Return the next run: from the arm whose turn it is, or from the search."""
     import numpy as np
 
     from zinc_rt.doctor.bringup.bisect_env.propose import Proposal, minutes, possible, propose

@@ -21,8 +21,9 @@ Partial = tuple[tuple[int, int], ...]  # (variable, value) pairs: what could not
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A run to make, the `bits` of information it is expected to provide, and the `minutes` it costs from
-    the present state. `new_boot`: to be made in a boot without earlier runs."""
+    """A proposed run, its expected information in `bits`, and its cost in `minutes` from the current state.
+    `new_boot`: it needs a boot without earlier runs.
+    """
 
     run: Assignment
     bits: float
@@ -31,8 +32,9 @@ class Proposal:
 
 
 def minutes(problem: Problem, runs: np.ndarray, now: Assignment, *, reboot: bool = False) -> np.ndarray:
-    """Return the cost [runs] from `now` on: the test, every change, and once the most expensive shared
-    cost, which is at least that of a reboot if `reboot`."""
+    """Return the cost [runs] from the state `now`: the test, every change, and once the most expensive shared
+    cost, which is at least a reboot if `reboot`.
+    """
     changed = runs != np.array(now)
     item = np.array([KINDS[variable.kind].each_minutes for variable in problem.variables])
     once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
@@ -56,9 +58,10 @@ def propose(
     impossible: Sequence[Partial] = (),
     in_boot: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Proposal | None:
-    """Return the best run, or None if every combination is impossible. Deterministic. `in_boot`: the chances
-    of failure in the present boot if it has earlier runs (`fails_in_boot`); a run tells less there, and a
-    reboot costs time."""
+    """Return the best run, or None if every combination is impossible. Deterministic. `in_boot`: the probabilities
+    of failure in the current boot if it has earlier runs (`fails_in_boot`); a run there provides less information,
+    and a reboot costs time.
+    """
     tried = possible(candidates(problem), impossible)
     best: tuple[float, Proposal] | None = None
     for _ in range(ROUNDS):
@@ -87,7 +90,7 @@ def propose(
 def _best(
     tried: np.ndarray, bits: np.ndarray, cost: np.ndarray, changes: np.ndarray, *, new_boot: bool
 ) -> tuple[float, Proposal]:
-    """The run with the most bits per minute, of equal ones that with the fewest changes."""
+    """The run with the most bits per minute; among equal ones, the run with the fewest changes."""
     score = np.round(bits / cost, 9)
     index = int(np.lexsort((changes, -score))[0])
     run = tuple(int(item) for item in tried[index])

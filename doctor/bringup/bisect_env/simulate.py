@@ -34,8 +34,9 @@ EXPLAINED = ("one variable", "a pair")
 @dataclass(frozen=True, slots=True)
 class SimulatedSetting:
     """One row of the table. `fault`: a key of FAULTS. `rates` None: every boot has its own failure rate of 20
-    to 95 %. `known`: the rates are given, otherwise they are estimated. `median_limit`: of the runs until a
-    suspect is named (issue 11)."""
+    to 95 %. `known`: the rates are given, otherwise they are estimated. `median_limit`: limit for the median
+    number of runs until a suspect is named (issue 11).
+    """
 
     fault: str
     rates: Rates | None
@@ -88,9 +89,10 @@ SETTINGS = (*TOLD, *NOT_TOLD, *VERY_FLAKY, *BOOTS, *UNEXPLAINED)
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """The result of many generated faults [cases]: `runs` until the first suspect, `boots` in all, `planned`
-    boots of the confirmations, the `spent` ones of them; `right` or `wrong`: a cause is confirmed, `not_found`:
-    the result is NOT EXPLAINED or NOT FOUND. The rest is undecided after MOST_RUNS."""
+    """The results for generated faults [cases]: `runs` until the first suspect, total boots, `planned` and used
+    boots of the confirmations; `right` or `wrong`: a cause is confirmed, `not_found`: the result is NOT EXPLAINED
+    or NOT FOUND. The rest is undecided after MOST_RUNS.
+    """
 
     runs: np.ndarray
     boots: np.ndarray
@@ -111,8 +113,9 @@ def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
 def simulate(
     setting: SimulatedSetting, cases: int, seed: int = 11, confidence: float = ENOUGH
 ) -> SimulatedOutcome:
-    """Simulate the bisections. All changes have the same cost, so the run with the most information is
-    selected, and each is made in a boot of its own."""
+    """Simulate the bisections. All changes have the same cost, so the run with the most information is selected,
+    and each run takes place in a separate boot.
+    """
     result = problem(setting)
     model = build(result)
     draw = np.random.default_rng(seed)
@@ -125,8 +128,9 @@ def simulate(
 
 
 def _some(runs: np.ndarray) -> np.ndarray:
-    """Return one of eight runs, and all with at most two variables good or bad: the arms of a confirmation. The
-    command considers all; the simulation needs at most a little more runs for it."""
+    """Return one of every eight runs, and all runs with at most two variables good or bad, which are the arms of a
+    confirmation. The command considers all runs; the simulation therefore needs slightly more runs.
+    """
     bad = runs.sum(axis=1)
     run: np.ndarray = runs[
         (np.random.default_rng(0).random(len(runs)) < 1 / 8) | (bad <= 2) | (bad >= VARIABLES - 2)
@@ -144,7 +148,7 @@ class _Truth:
         self.by_chance = draw.uniform(0, 0.05, cases)
 
     def fails(self, cases: np.ndarray, runs: np.ndarray) -> np.ndarray:
-        """Return the failed runs [cases] of one boot of each case with `runs` [cases, variables]."""
+        """Return the number of failed runs [cases] in one boot of each case with `runs` [cases, variables]."""
         bad = np.take_along_axis(runs, self.guilty[cases], axis=1).astype(bool)
         fault = self.setting.fault
         if fault == "either of two":
@@ -166,7 +170,7 @@ class _Truth:
 
 
 class _Chunk:
-    """Some bisections, each at its own stage: it searches a suspect, or confirms it."""
+    """A set of bisections, each at a different stage: searching for a suspect or confirming it."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class SpeedStep:
 
 class SpeedModel:
     """All hypotheses of a problem. `patterns` [patterns] are (variable, first version of the new speed);
-    `parts` [hypotheses, 2] are indices in it, -1 for no step."""
+    `parts` [hypotheses, 2] are indices in patterns, -1 for no step."""
 
     def __init__(self, problem: Problem) -> None:
         assert problem.measure is not None
@@ -158,8 +158,9 @@ class SpeedModel:
 
 @dataclass(frozen=True, slots=True)
 class SpeedFit:
-    """Every hypothesis after the runs: its probability `weight`, the logarithm of the speed without steps
-    `base`, the two `steps` [hypotheses, 2] in that logarithm, and the `noise` (standard deviation)."""
+    """Every hypothesis after the runs: the probability `weight`, `base` (logarithm of the speed without steps),
+    the two `steps` [hypotheses, 2] in that logarithm, and the `noise` (standard deviation).
+    """
 
     weight: np.ndarray
     base: np.ndarray
@@ -183,7 +184,9 @@ def _information(weight: np.ndarray, predicted: np.ndarray, noise: float) -> np.
 @dataclass(slots=True)
 class SpeedState:
     """A speed bisection after its runs. `verdict` is empty while more runs are needed, otherwise found, no-step,
-    or likely: the runs are spent and the likeliest answer is less sure than asked. `complete`: it is as sure."""
+    or likely: no runs are left and the likeliest answer is less certain than requested. `complete`: it is as
+    certain as requested.
+    """
 
     model: SpeedModel
     fit: SpeedFit | None
@@ -209,7 +212,7 @@ class SpeedState:
         return [(self.model.steps(int(at), self.fit), float(self.fit.weight[at])) for at in order]
 
     def named(self) -> list[tuple[SpeedStep, float]]:
-        """Return the steps of the likeliest hypothesis that are sure enough, each with its probability."""
+        """Return the sufficiently certain steps of the likeliest hypothesis, each with its probability."""
         if self.fit is None:
             return []
         best, result = int(self.fit.weight.argmax()), []
@@ -265,7 +268,9 @@ def propose(state: SpeedState, now: Assignment, impossible: Sequence[Partial] = 
 
 
 def wrong_values(runs: Sequence[JournalRun]) -> list[Assignment]:
-    """Return the combinations whose output was wrong twice or more, and mostly: they cannot be measured."""
+    """Return the combinations whose output was wrong in most runs and at least twice, so they cannot be
+    measured.
+    """
     result = []
     for run in dict.fromkeys(run.run for run in runs):
         wrong, right = (
@@ -284,7 +289,7 @@ RIGHT_LIMIT = 0.95
 @dataclass(frozen=True, slots=True)
 class SpeedSetting:
     """One row of the table: `versions` of each variable, the sizes of the planted steps, the noise of a run,
-    whether it has heavier tails than the model's, and the share of runs with wrong output."""
+    whether it has heavier tails than the model's, and the fraction of runs with wrong output."""
 
     versions: tuple[int, ...]
     steps: int = 2
@@ -318,8 +323,9 @@ SPEED_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class SpeedOutcome:
-    """The results of planted histories [cases]: `runs` made, whether the reported steps are `right`, and
-    whether they are as `sure` as asked."""
+    """The results for generated histories [cases]: number of `runs`, whether the reported steps are `right`, and
+    whether they are as certain as requested.
+    """
 
     runs: np.ndarray
     right: np.ndarray

@@ -16,8 +16,9 @@ SHOWN_CAUSES = 5
 
 @dataclass(slots=True)
 class Confirmation:
-    """The runs that confirm or refute a suspect (an index in the model's causes). `boots` has, per arm, the
-    runs and the failed ones of each boot."""
+    """The runs that confirm or refute a suspect (an index in the model's causes). `boots` contains, per arm, the
+    runs and the failed runs of each boot.
+    """
 
     suspect: int
     plan: confirm.ConfirmationPlan
@@ -29,7 +30,7 @@ class Confirmation:
         return [len(boot) for boot in self.boots]
 
     def add(self, run: JournalRun) -> bool:
-        """Add a run. Return False if its values are those of no arm."""
+        """Add a run. Return False if its values do not match any arm."""
         places = [index for index, arm in enumerate(self.plan.arms) if arm.run == run.run]
         for index in places:
             counts = self.boots[index].setdefault(run.boot, [0, 0])
@@ -62,7 +63,7 @@ class SessionState:
 
     @property
     def beliefs(self) -> np.ndarray:
-        """Return the probabilities of the causes [causes] by the search."""
+        """Return the probabilities of the causes [causes] according to the search."""
         belief: np.ndarray = self.model.beliefs(self.posterior)[0]
         return belief
 
@@ -73,7 +74,7 @@ class SessionState:
 
     @property
     def confidence(self) -> float:
-        """The probability of the best cause: of the confirmation once that has begun, else of the search."""
+        """The probability of the best cause, from the confirmation once it has begun, else from the search."""
         if self.confirmation and self.confirmation.judgement:
             return float(self.confirmation.judgement.cause[0])
         return float(self.beliefs.max())
@@ -94,7 +95,9 @@ class SessionState:
         return None if index is None else self.confirmation.plan.arms[index]
 
     def next_plan(self) -> tuple[Cause, confirm.ConfirmationPlan] | None:
-        """Return the plan to state before the next run: of a new suspect, or the extension of a spent one."""
+        """Return the plan to state before the next run: a plan for a new suspect, or the extension of a used
+        one.
+        """
         if self.ended or self.arm() is not None:
             return None
         if self.confirmation is not None:

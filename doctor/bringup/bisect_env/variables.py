@@ -25,8 +25,7 @@ DOCS = "for an example see docs/bisect-env.md or run zinc-rt bisect-env example"
 @dataclass(frozen=True, slots=True)
 class VariableKind:
     """A kind of variable. `once_minutes` is the cost shared by all changes made together (a reboot),
-    `each_minutes` the cost per variable. `how` is the instruction for variables without their own
-    `set`."""
+    `each_minutes` the cost per variable. `how` is the instruction for variables without a `set` of their own."""
 
     once_minutes: float
     each_minutes: float
@@ -107,7 +106,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class SpeedMeasure:
-    """What a run of a speed bisection measures. `noise`: the relative standard deviation of a run. `check`:
+    """The measurement of a speed bisection. `noise`: the relative standard deviation of a run. `check`:
     how to tell whether the output is right."""
 
     unit: str
@@ -118,8 +117,9 @@ class SpeedMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file of variables. `rates` None: the flakiness is unknown and is estimated. With `measure` the bisection
-    searches a loss of speed, not a failure."""
+    """A file of variables. `rates` None: the flakiness is unknown and is estimated. With `measure`, the bisection
+    searches for a loss of speed instead of a failure.
+    """
 
     variables: tuple[Variable, ...]
     test: str = ""
@@ -155,7 +155,7 @@ class Problem:
 def load(path: Path) -> tuple[Problem, dict[str, Any]]:
     """Return the problem, and the unmodified document for the journal. Raises InputError with the error.
 
-    Every value is read as written: 6.10 is not a number here, and on is not a boolean.
+    Every value is read as a string: 6.10 is not parsed as a number, nor on as a boolean.
     """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)

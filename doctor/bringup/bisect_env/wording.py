@@ -103,7 +103,7 @@ def suspects(state: SessionState) -> str:
 
 
 def plan(cause: Cause, planned: ConfirmationPlan, minutes: float) -> str:
-    """Return the boots that a confirmation is going to spend."""
+    """Return the boots that a confirmation will use."""
     total = sum(planned.boots)
     lines = [
         row("suspect", f"{cause.text}: to be confirmed, in at most {total} boots (about {minutes:.0f} minutes)")
@@ -229,7 +229,7 @@ def _step(session: BisectSession, step: SpeedStep) -> str:
 
 
 def speed_progress(session: BisectSession, state: SpeedState) -> str:
-    """Return the number of runs of at most how many, and the likeliest steps."""
+    """Return the number of runs, their maximum, and the likeliest steps."""
     result = sum(run.outcome in ("measured", "wrong") for run in session.runs)
     lines = [row("measured", f"{result} of at most {most_runs(session.problem)} runs")]
     for steps, chance in state.likeliest() if result > 1 else []:

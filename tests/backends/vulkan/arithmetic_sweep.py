@@ -33,8 +33,9 @@ SCATTER = np.uint32(0x9E3779B1)  # odd: modulo 2^32 it only changes the order
 
 
 def sweep(backend: VulkanBackend, function: str, *, blocks: int) -> WrongBits | None:
-    """What is wrong in the first block that is not right. A block takes arguments from all over, no two blocks the
-    same ones: ALL_BLOCKS of them take every argument."""
+    """Return the errors of the first incorrect block. A block samples arguments from the whole range, each block
+    different ones; ALL_BLOCKS blocks cover every argument.
+    """
     name, divisor = SWEPT[function]
     number = [operation.name for operation in OPERATIONS].index(name)
     b = np.full(BLOCK, divisor, np.uint32)

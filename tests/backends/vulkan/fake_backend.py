@@ -20,7 +20,9 @@ OPTIONS = VulkanOptions()
 
 
 class FakeBackend(VulkanBackend):
-    """Tells the fake of every dispatch's operands by name and place: parts of an arena do not look alike."""
+    """Reports the name and location of every dispatch's operands to the fake, so that it can distinguish parts of
+    an arena.
+    """
 
     def __init__(
         self, fake: FakeVulkan, options: VulkanOptions = OPTIONS, kernels: SpirvKernelSet = KERNELS
@@ -41,7 +43,7 @@ class FakeBackend(VulkanBackend):
 def _place(
     operand: Operand | None, step: Dispatch, block_va: int, lowered: LoweredGraph, buffers: Mapping[str, Buffer]
 ) -> tuple[int, int, str]:
-    """First address, the one behind the last, name."""
+    """First address, end address (exclusive), name."""
     if operand is None:
         return 0, 0, ""
     if isinstance(operand, Temp):

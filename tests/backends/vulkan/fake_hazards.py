@@ -26,7 +26,7 @@ EVERYTHING = {  # what may follow on the device
 
 
 class FakeVulkanError(AssertionError):
-    """What a driver would let pass, or crash over."""
+    """An error that a real driver would ignore or crash on."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,7 +48,7 @@ class Access:
 
 
 class Hazards:
-    """Of one queue, across its submissions: they are ordered by barriers alone."""
+    """The accesses of one queue, across submissions, which are ordered by barriers only."""
 
     def __init__(self) -> None:
         self._open: list[Access] = []
@@ -86,7 +86,7 @@ class Hazards:
         self._open = left
 
     def ended(self, name: str) -> None:
-        """Of a submission, before its semaphore is signalled: whoever waits for that may read as host."""
+        """Check a submission before its semaphore is signalled, because after that the host may read."""
         for item in self._open:
             if item.stores and (HOST, api.VK_ACCESS_HOST_READ_BIT) not in item.seen_by:
                 raise FakeVulkanError(f"{name} ends without a barrier that makes {item.what} visible to the host")

@@ -57,7 +57,7 @@ STYPE_NAMES = {number: name for name, number in api.STYPES.items()}
 
 @dataclass(eq=False)
 class FakeObject:
-    """What a handle stands for. `data`: by kind."""
+    """The object of a handle. `data` depends on the kind."""
 
     kind: str
     handle: int
@@ -78,7 +78,7 @@ class FakeSubmission:
 
 
 class FakeMemory:
-    """The device's bytes and, where they are not coherent, the host's own copy of them."""
+    """The device's bytes and, for non-coherent memory, the host's copy."""
 
     def __init__(self, size_bytes: int, coherent: bool) -> None:
         self.device = ctypes.create_string_buffer(b"\xcd" * size_bytes, size_bytes)
@@ -142,7 +142,7 @@ class FakeVulkan:
         return [item for item in self._objects.values() if not item.freed and kind in ("", item.kind)]
 
     def lose(self) -> None:
-        """VK_ERROR_DEVICE_LOST from here on; what was submitted never ends."""
+        """Return VK_ERROR_DEVICE_LOST from now on; submitted work never ends."""
         self.lost = True
         self.pending.clear()
 
@@ -261,7 +261,7 @@ class FakeVulkan:
         return VK_SUCCESS
 
     def _check_modes(self, module: SpirvModule) -> None:
-        """A kernel may round and flush as it likes without the modes that the device answers for."""
+        """Without the float modes that the device reports, a kernel may round and flush arbitrarily."""
         operands = {item.operands[1] for item in module.of(Opcode.ExecutionMode)}
         for name in (MODES[control] for control in FLOAT_CONTROLS):
             if EXECUTION_MODES[name][1] not in operands:
@@ -501,7 +501,9 @@ class FakeVulkan:
     # --- what a submission does
 
     def _used(self, buffer: FakeObject) -> Iterator[FakeObject]:
-        """What may not go before it has ended: handles it names, and buffers its kernels reach by address."""
+        """Objects that must not be destroyed before it has ended: its handles, and buffers that its kernels access
+        by address.
+        """
         takes: Kernarg | None = None
         block = 0
         for command in buffer.data["commands"]:

@@ -75,7 +75,7 @@ class Sums:
         return fence
 
     def count(self) -> float:
-        """How many there were; all elements agree."""
+        """Check that all elements agree, and return their number."""
         location = self.places["a"]
         values = np.frombuffer(self.backend.read(self.arena, location.offset_bytes, 4 * self.size), np.float32)
         assert (values == values[0]).all()

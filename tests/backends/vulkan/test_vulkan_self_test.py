@@ -96,7 +96,7 @@ def test_success_is_remembered(
 def flushing(
     backend: VulkanBackend, operands: Operands, numbers: range, honest: Results = self_test.results
 ) -> np.ndarray:
-    """What a device that flushes denormals gives."""
+    """The results of a device that flushes denormals."""
     got = honest(backend, operands, numbers)
     denormal = (got & 0x7F800000 == 0) & (got & 0x7FFFFF != 0)
     return np.where(denormal, got & 0x80000000, got)

@@ -51,7 +51,7 @@ def begun(tmp_path: Path) -> Path:
 
 
 def bisect(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
-    """Run the command. Every record is of a boot of its own, unless --boot is among the words."""
+    """Run the command. Every record belongs to a separate boot, unless words contains --boot."""
     out = path.with_name("report.json")
     if words[0] == "record" and "--boot" not in words:
         words = (*words, "--boot", f"boot {len(path.read_bytes().splitlines())}")

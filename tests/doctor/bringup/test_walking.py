@@ -25,7 +25,7 @@ CARD = DeviceSpec(render_path="/dev/dri/renderD128")
 
 
 class PowerCut(BaseException):
-    """The machine is gone: nothing behind it runs."""
+    """The machine crashed: nothing after this runs."""
 
 
 def probes(*failed: str, skipped: tuple[str, ...] = (), tiers: tuple[str, ...] = ("t1", "t2")) -> list[Result]:
@@ -42,7 +42,7 @@ def probes(*failed: str, skipped: tuple[str, ...] = (), tiers: tuple[str, ...] =
 
 @dataclass
 class Machine:
-    """What stages find when they run; `ran` remembers them. `dies`: the stage that takes the machine down."""
+    """Fake results of stages; `ran` lists the stages that ran. `dies`: the stage that crashes the machine."""
 
     folder: Path
     answers: dict[str, list[Result]] = field(default_factory=dict)

@@ -16,7 +16,9 @@ USERS = ("alice", "bob", "mallory", "jürgen", "zoe", "piotr", "haruka", "oluwas
 
 
 class Plants:
-    """Random values, the same for a seed; `said` holds each kind's, as they must never be seen again."""
+    """Random values, the same for a seed; `said` contains the values of each kind, none of which may occur in the
+    output.
+    """
 
     def __init__(self, seed: int = SEED) -> None:
         self.random = random.Random(seed)
@@ -152,7 +154,7 @@ LINES: tuple[Line, ...] = (
 
 
 def planted(plants: Plants, count: int = COUNT) -> dict[str, bytes]:
-    """Files as a bundle holds them, `count` rounds of every line spread over all."""
+    """Files as in a bundle, with `count` copies of every line spread over all files."""
     rounds = ["\n".join(line(plants) for line in LINES) for _ in range(count)]
     text = "\n".join(rounds) + "\n"
     third = len(rounds) // 4

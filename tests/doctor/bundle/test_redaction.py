@@ -31,7 +31,7 @@ def redacted(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def found(secret: str, files: dict[str, bytes]) -> list[str]:
-    """Files that still hold it, in any way it may be written."""
+    """Return the files that still contain it, in any notation."""
     forms = {secret, secret.lower(), secret.upper(), secret.replace(":", "-"), secret.replace(":", "")}
     forms |= {secret.encode("unicode_escape").decode(), secret.replace("/", "%2F")}
     if re.fullmatch(r"[0-9a-f]{16}", secret):

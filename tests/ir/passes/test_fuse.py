@@ -90,7 +90,7 @@ def test_fusing_models_removes_nodes_but_no_operands(name: str) -> None:
 
 
 def projected(*ops: Op, more: Callable[[Builder], None] = lambda builder: None, size: int = WIDTH) -> OpGraph:
-    """The norm of what is embedded, and a projection of it for each of `ops`, which take the last one too."""
+    """The norm of an embedding and a projection of it for each of `ops`, which also use the last projection."""
     builder = Builder("projected", "decode")
     builder.buffer("request[slot].token_id", ("tokens",), "i32", "step")
     builder.buffer("model.table", (4, WIDTH), "f32", "weight")
@@ -160,7 +160,7 @@ def test_gate_up_and_their_product_are_one_node() -> None:
 
 
 def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.ndarray:
-    """Logits of a prompt, then of tokens one by one: both stages."""
+    """Return the logits of a prompt, then of tokens one by one, which covers both stages."""
     with Engine(
         read_gguf(model), CpuBackend("canonical-1", threads=1), ctx=32, options=EngineOptions(transform=transform)
     ) as engine:

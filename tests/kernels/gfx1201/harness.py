@@ -45,7 +45,7 @@ Operand = np.ndarray | Weight | None
 
 
 class Device(Protocol):
-    """What EngineDevice and the NumPy model share."""
+    """The common interface of EngineDevice and the NumPy model."""
 
     def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int: ...
 
@@ -80,7 +80,7 @@ class Bench:
         return self.addresses[name]
 
     def dispatch(self, launch: Launch) -> list[Any]:
-        """Runs it and returns the device's findings."""
+        """Run the node and return the device's findings."""
         kernel = self.kernels.load(launch.kernel)
         assert len(launch.buffers) == kernel.buffers, f"{launch.kernel} declares {kernel.buffers} buffers"
         assert 4 * len(launch.constants) == kernel.constant_bytes, (
@@ -116,7 +116,9 @@ def bench(
     outputs: tuple[np.ndarray, ...] = (),
     **attrs: Any,
 ) -> Bench:
-    """The node of `op` with `operands` placed; `outputs` give the shapes of those that are not in place."""
+    """Create the node of `op` with placed `operands`; `outputs` has the shapes of outputs that are not in
+    place.
+    """
     spec = OPS[op]
     argument = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
     counts = dict.fromkeys(SYMBOLS, 0)
@@ -173,7 +175,9 @@ def bench(
 
 
 def run(bench: Bench) -> None:
-    """Every launch of the node; those without a SYNC between run in reverse, as they may. No finding may come."""
+    """Run every launch of the node; launches without a SYNC between them run in reverse order. No finding may
+    come.
+    """
     candidates = [entry for entry in bench.kernels.entries if entry.op is bench.node.op]
     entry = choose(bench.node, bench.graph, candidates, bench.ordering)
     assert not isinstance(entry, str), f"{bench.node!r} is refused: {entry}"
@@ -197,7 +201,7 @@ def check(
     ordering: str = ORDERING,
     **attrs: Any,
 ) -> tuple[np.ndarray, ...]:
-    """Runs the node and asserts each output's bits; returns the counted part of each output, in port order."""
+    """Run the node and assert each output's bits; return the valid part of each output, in port order."""
     spec = OPS[op]
     mine = tuple(o.copy() if isinstance(o, np.ndarray) else o for o in operands)
     absent = (None,) * (len(spec.inputs) - len(mine))
@@ -232,7 +236,7 @@ def check(
 
 
 def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
-    """Equal bit for bit; a NaN equals any NaN."""
+    """Assert equality bit for bit; a NaN equals any NaN."""
     want = np.asarray(want)
     assert got.shape == want.shape and got.dtype == want.dtype, (
         f"{what}: {got.dtype}{got.shape}, {want.dtype}{want.shape}"
@@ -250,7 +254,7 @@ def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
 
 @cache
 def inexact_instructions() -> dict[str, tuple[str, ...]]:
-    """Of each built kernel that has some: the instructions that are good to 1 ULP only, in order."""
+    """Return the instructions that are only accurate to 1 ULP, in order, for each built kernel that has any."""
     result = {}
     for path in sorted((Path(zinc_rt.kernels.gfx1201.__file__).parent / "built").glob("*.zrt")):
         code, pc, names = read_zrt(path.read_bytes(), path.name).code, 0, []
@@ -265,7 +269,7 @@ def inexact_instructions() -> dict[str, tuple[str, ...]]:
 
 
 def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
-    """A copy at the capacity; what is not counted (everything where `blank`) is garbage."""
+    """Return a copy at full capacity, with garbage outside the valid part (everywhere if `blank`)."""
     shape = tuple(
         room[SYMBOL_OF_DIM[port.shape[0]]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
         for i, size in enumerate(array.shape)

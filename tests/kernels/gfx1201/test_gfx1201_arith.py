@@ -28,7 +28,7 @@ ONE = np.float32(1)
 
 
 def _groups(function: Callable[[np.ndarray], np.ndarray]) -> Function:
-    """Over the 32 elements of each workgroup, which all get the result."""
+    """Reduce over the 32 elements of each workgroup, all of which receive the result."""
     return lambda a, b: np.repeat(function(a.reshape(-1, 32)), 32)
 
 
@@ -74,7 +74,7 @@ def _normal_quotient(a: np.ndarray) -> np.ndarray:
 
 
 def edges() -> np.ndarray:
-    """Zeros, denormals, powers of two and their neighbours, where exp and log change branch, infinities, NaN."""
+    """Zeros, denormals, powers of two and their neighbours, branch points of exp and log, infinities, NaN."""
     exponents = (-149, -148, -127, -126, -125, -97, -96, -95, -64, -24, -1, 0, 1, 23, 24, 63, 126, 127)
     others = (20.0, 87.0, 88.0, 0.70710678, 0.34657359, 0.044715, 3.0, 0.1, 1e-38, 3.4e38)
     middle = np.array([*(2.0**e for e in exponents), *others], np.float32)
@@ -84,7 +84,9 @@ def edges() -> np.ndarray:
 
 
 def inputs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair of edges, random bits, quotients near and below the least normal, ties there."""
+    """Every pair of edge values, random bits, quotients near and below the smallest normal number, and ties
+    there.
+    """
     edge, random = edges(), np.random.default_rng(seed)
     shape = (2, count)
     small = random.uniform(1, 2, shape), random.integers([[-149], [-30]], [[-100], [60]], shape)

@@ -23,7 +23,7 @@ EDGES = np.array([0, -0.0, 1e-45, -1e-42, 3e38, -3e38, np.inf, np.nan, 1, -2], n
 
 @dataclass
 class Cache:
-    """Each token's slot and position with the pages they need, in no order."""
+    """Return each token's slot and position with the required pages, in random order."""
 
     position: np.ndarray
     slot: np.ndarray
@@ -237,7 +237,7 @@ def test_infinite_or_nan_value_propagates() -> None:
 
 
 def launched(paged: Cache, tokens: int, *, heads: int = 2, window: int = 0) -> list[str]:
-    """The kernels of an attention of so many tokens over the cache's pages."""
+    """Return the kernels of attention with that many tokens over the cache's pages."""
     attrs = {"heads": heads, "kv_heads": 1, "head_dim": 4, "value_dim": 4, "scale": 1.0, "window": window}
     builder = Builder("attention")
     names = [builder.buffer(name, ("tokens", 4), "f32", "activation") for name in "abcde"]

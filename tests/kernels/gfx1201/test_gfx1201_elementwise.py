@@ -20,7 +20,9 @@ EDGES = np.array(
 
 
 def unkind(rows: int, columns: int, seed: int = 0) -> np.ndarray:
-    """A row of plain values, then rows of zeros of both signs, denormals, infinities, NaN and what exp clamps."""
+    """A row of ordinary values, then rows of zeros of both signs, denormals, infinities, NaN and values that exp
+    clamps.
+    """
     x = floats(seed, rows, columns) * np.float32(8)
     x[1:] = np.resize(np.roll(EDGES, seed), (rows - 1) * columns).reshape(rows - 1, columns)
     return x

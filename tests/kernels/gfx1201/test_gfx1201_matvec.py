@@ -17,7 +17,7 @@ EXPERTS = np.array([[4, 0], [2, 4], [4, 3]], np.int32)  # expert 1 is nobody's, 
 
 
 def any_bytes(dtype: str, *shape: int) -> Weight:
-    """Any bytes a file may hold: scales that are NaN, infinite, denormal and negative among them."""
+    """Random bytes as a file may contain them, including NaN, infinite, denormal and negative scales."""
     *rows, k = shape
     raw = np.random.default_rng(k).integers(0, 256, (*rows, row_bytes(dtype, k)), np.uint8)
     if dtype in PLAIN:

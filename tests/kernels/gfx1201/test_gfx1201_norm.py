@@ -14,7 +14,7 @@ EPS = 1e-6
 
 
 def unkind(rows: int, columns: int) -> np.ndarray:
-    """Plain; all zero; denormal; squares that overflow; one NaN; one infinity; outliers."""
+    """Ordinary values; all zero; denormal; squares that overflow; one NaN; one infinity; outliers."""
     x = floats(columns, rows, columns)
     for row, (scale, outlier) in enumerate([(0, -0.0), (1e-42, 0), (1e25, 1), (1, np.nan), (1, np.inf), (1, 1e6)]):
         if row + 1 < rows:

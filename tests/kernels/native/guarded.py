@@ -23,7 +23,7 @@ PROT_NONE = 0
 
 
 def guarded(array: np.ndarray, side: str) -> np.ndarray:
-    """A copy between two pages without access, at the first or the last byte between them."""
+    """Return a copy between two inaccessible pages, adjacent to the first or the second."""
     size = max(array.nbytes, 1)
     room = -(-size // PAGE) * PAGE
     area = mmap.mmap(-1, room + 2 * PAGE)

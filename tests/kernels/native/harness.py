@@ -46,8 +46,9 @@ WAYS = (
 
 @cache
 def code() -> Library:
-    """The library for this machine; a skip with the reason where nothing compiles. Wrong bits at any level are an
-    error: a wrong kernel must not pass as a missing one."""
+    """The library for this machine; skip with the reason if nothing compiles. Wrong bits at any level are an
+    error, because a wrong kernel must not count as a missing one.
+    """
     if named := os.environ.get(LIBRARY):
         return Library(load(Path(named).read_bytes()), "test", "")
     try:
@@ -98,7 +99,7 @@ def check(
 
 
 def same_bits(output: np.ndarray, want: np.ndarray, what: str) -> None:
-    """The counted part has the wanted bits (a NaN equals any NaN), the rest is as it was."""
+    """Assert that the valid part has the expected bits (a NaN equals any NaN) and the rest is unchanged."""
     counted = tuple(slice(0, size) for size in want.shape)
     equal = same(output[counted], want)
     if not equal.all():

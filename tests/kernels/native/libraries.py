@@ -54,7 +54,7 @@ FAULTS = {
 
 @cache
 def compiler() -> build.Compiler:
-    """A skip with the reason where there is none."""
+    """Skip with the reason if there is none."""
     try:
         build.levels()
         return build.compiler()
@@ -74,7 +74,7 @@ def library_bytes(level: str, extra: tuple[str, ...] = ()) -> bytes:
 
 
 def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None) -> str:
-    """What the compiler makes of every C file, as text; the kernels' own from the cache."""
+    """Return the compiler's output for every C file as text; that of the kernels comes from the cache."""
     flags = (*extra, "-S", "-Wno-unused-command-line-argument")
     cached = ObjectCache(cache_folder() / "native-tests")
     key = build.key(compiler(), level, flags)
@@ -89,7 +89,7 @@ def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | 
 
 
 def disassembly(library: bytes) -> str | None:
-    """Of a library for this machine, where a disassembler is installed."""
+    """Disassemble a library for this machine, if a disassembler is installed."""
     program = shutil.which("objdump") or shutil.which("llvm-objdump")
     if program is None:
         return None
@@ -121,7 +121,9 @@ def faulty_source(folder: Path, fault: str) -> Path:
 
 
 def run_guarded(content: bytes, folder: Path, side: str) -> tuple[int, str]:
-    """Exit status, below 0 for a signal, and the last line: which case ran, or what is wrong."""
+    """Return the exit status (negative for a signal) and the last line, which names the case that ran or the
+    error.
+    """
     path = folder / "kernels.so"
     path.write_bytes(content)
     result = subprocess.run(

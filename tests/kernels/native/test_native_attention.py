@@ -32,8 +32,9 @@ def attend(
     capacity: int = 0,
     ways: tuple[tuple[int, Splitting], ...] = FEW_WAYS,
 ) -> None:
-    """Tokens are (slot, position). Cache rows that no token sees are NaN, pages that none sees are unset; `spoil`
-    puts a value into a dim of a visible key and value."""
+    """Tokens are (slot, position). Cache rows that are visible to no token are NaN, and such pages are unset;
+    `spoil` writes a value to one dim of a visible key and value.
+    """
     page_table, cache_rows = paged(1, lengths, page_tokens=page_tokens, pages=pages)
     k = np.full((cache_rows, kv_heads * head_dim), np.nan, np.float32)
     v = np.full((cache_rows, kv_heads * value_dim), np.nan, np.float32)

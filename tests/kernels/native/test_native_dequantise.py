@@ -34,7 +34,7 @@ SCALES |= {"q6_k": (208,), "tq1_0": (52,), "tq2_0": (64,), "mxfp4": (), "nvfp4":
 
 
 def dequantised(weight: Weight, row_stride: int | None = None) -> np.ndarray:
-    """By the kernel `dequantise`, into a new array."""
+    """Run the kernel `dequantise` into a new array."""
     rows, k = weight.shape
     y = np.full((rows, k), np.nan, np.float32)
     stride = weight.raw.strides[0] if row_stride is None else row_stride

@@ -53,14 +53,16 @@ def call(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def every_exponent() -> np.ndarray:
-    """Both signs and all 256 exponents with the mantissas at their ends and in their middle."""
+    """Both signs and all 256 exponents, with mantissas at both ends and in the middle."""
     mantissas = np.array([0, 1, 2, 3, 0x3504F2, 0x3504F3, 0x3504F4, 0x400000, 0x7FFFFE, 0x7FFFFF], np.uint32)
     bits = np.arange(512, dtype=np.uint32)[:, None] << 23 | mantissas
     return bits.reshape(-1).view(np.float32)
 
 
 def where_functions_turn() -> np.ndarray:
-    """Neighbours of clamps, of the branch of softplus, of halves of ln 2, where the result's exponent changes."""
+    """Neighbours of clamps, of softplus's branch point, of multiples of ln 2 / 2, and of points where the result's
+    exponent changes.
+    """
     edges = np.concatenate([[87, 20, 16.6, 1, 0.5, 0.70710678], (np.arange(-127, 128) + 0.5) * np.log(2)])
     centres = np.concatenate([edges, -edges]).astype(np.float32).view(np.int32)
     return (centres[:, None] + np.arange(-8, 8, dtype=np.int32)).reshape(-1).view(np.float32)

@@ -15,7 +15,9 @@ ONE = ("canonical-1",)
 
 
 def route(logits: np.ndarray, bias: np.ndarray | None = None, dtype: str = "f32", **attrs: object) -> None:
-    """The router's weight is the identity, so that its logits are x (an infinity makes NaN of the others')."""
+    """The router's weight is the identity, so that its logits are x (an infinity turns the other logits into
+    NaN).
+    """
     experts = logits.shape[1]
     operands: tuple[Operand, ...] = (
         logits,

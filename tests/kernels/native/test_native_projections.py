@@ -41,7 +41,7 @@ def columns(dtype: str, named: int | str) -> int:
 
 
 def pairwise(*axes: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Cases that have every pair of values of any two axes, few of them, the same at every call."""
+    """Return few cases that cover every pair of values of any two axes; each call returns the same ones."""
     places = list(combinations(range(len(axes)), 2))
     left = {(i, a, j, b) for i, j in places for a in range(len(axes[i])) for b in range(len(axes[j]))}
     every = list(product(*(range(len(axis)) for axis in axes)))
@@ -84,7 +84,7 @@ def test_default_cases_cover_every_pair() -> None:
 
 
 def unkind_scales(dtype: str, rows: int, k: int) -> Weight:
-    """Blocks whose scales are float16 denormals, zeros of both signs, infinities, NaN, the largest."""
+    """Blocks whose scales are float16 denormals, zeros of both signs, infinities, NaN and the largest value."""
     random = np.random.default_rng(k)
     result = weight((rows, k), dtype, random)
     blocks = result.raw.reshape(-1, block_of(dtype)[1])
@@ -103,7 +103,7 @@ def test_scales_of_every_kind(dtype: str, tokens: int) -> None:
 
 
 def unkind_inputs(k: int) -> np.ndarray:
-    """A token of each kind: what quantisation treats apart."""
+    """One token of each kind that quantisation treats differently."""
     x = floats(5, 14, k)
     x[0] = -0.0
     x[1] *= np.float32(2.0**-101)  # amax below 2^-100 in some blocks
@@ -196,7 +196,7 @@ def test_projections_of_one_input_may_have_different_types() -> None:
 
 
 def experts(dtype: str, count: int, rows: int, k: int) -> tuple[Weight, Weight]:
-    """Two halves of one tensor: each expert's rows lie apart."""
+    """Two halves of one tensor, so that each expert's rows are not adjacent."""
     both = weight((count, 2 * rows, k), dtype, np.random.default_rng(rows))
     first, second = (both.raw[:, part] for part in (slice(0, rows), slice(rows, None)))
     return Weight(dtype, (count, rows, k), first), Weight(dtype, (count, rows, k), second)

@@ -27,8 +27,9 @@ FORMS = ("plain", "in place", "ids", "disjoint")
 
 
 def state_operands(form: str, sequence: np.ndarray, *row: int, slots: int = 5) -> tuple[np.ndarray, ...]:
-    """State, sequence and, where the form has them, ids: rows that others write are read first, or there are none
-    of these."""
+    """State, sequence and, if the form has them, ids: rows that other sequences write are read first, or there are
+    none.
+    """
     sequences = int(sequence.max()) + 1
     state = floats(9, sequences if form == "plain" else slots, *row)
     if form == "disjoint":

@@ -61,7 +61,7 @@ def fused(
     slot: int = 1,
     page: int = -1,
 ) -> tuple[tuple[np.ndarray | Weight | None, ...], dict[str, object]]:
-    """Operands of three tokens, the second at (slot, position); `page`: what its slot's third page is."""
+    """Operands of three tokens, the second at (slot, position); `page` is the third page of its slot."""
     page_table, cache_rows = paged(1, [12, 12], page_tokens=page_tokens, pages=-(-12 // page_tokens) + 1)
     if page >= 0:
         page_table[1, 2] = page

@@ -14,7 +14,7 @@ OFF = (1.0, 0.0, 1.0, 0.0)  # temperature, top_k, top_p, min_p: no filter
 
 
 def draw(logits: np.ndarray, *settings: tuple[float, ...]) -> None:
-    """One row of each settings, of the rows of logits by turns."""
+    """One row for each of settings, cycling through the rows of logits."""
     rows = len(settings)
     random = np.random.default_rng(rows)
     check(

@@ -18,7 +18,7 @@ ONE = ("canonical-1",)
 
 
 def adjust(**given: Any) -> tuple[Any, ...]:
-    """One row of five logits that wants everything, but what is `given`."""
+    """One row of five logits that uses every option except those passed."""
     wanted = {
         "logits": floats(1, 1, 5),
         "row_slot": indices(0),

@@ -41,7 +41,7 @@ def fused(text: str) -> Iterator[str]:
 
 
 def undefined_symbols(library: bytes) -> set[str]:
-    """Of an ELF64 library: the names in .dynsym that no section holds."""
+    """Return the undefined names in .dynsym of an ELF64 library."""
     (sections,) = struct.unpack_from("<Q", library, 0x28)
     size, count = struct.unpack_from("<HH", library, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", library, sections + i * size) for i in range(count)]

@@ -18,7 +18,7 @@ UNKIND = (*FINITE, np.nan, np.inf, -np.inf)
 
 
 def unkind(seed: int, *shape: int, of: tuple[float, ...] = UNKIND, share: float = 0.1) -> np.ndarray:
-    """Normal values of all magnitudes, a share of them replaced by values of `of`."""
+    """Return normal values of all magnitudes, a fraction of them replaced by values from `of`."""
     random = np.random.default_rng(seed)
     values = random.normal(size=shape) * np.exp2(random.integers(-8, 8, shape))
     return np.where(random.random(shape) < share, random.choice(of, shape), values).astype(np.float32)

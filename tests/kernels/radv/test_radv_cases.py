@@ -36,7 +36,7 @@ CHOSEN = {
 
 @cache
 def planned(family: str, ordering: str) -> tuple[PlannedCase, ...]:
-    """Those of its cases that come to another dispatch in this ordering than in canonical-1."""
+    """Return the cases whose dispatch in this ordering differs from that in canonical-1."""
     known = () if ordering == ORDERING else planned(family, ORDERING)
     met = {(plan.case.text(), plan.kernels) for plan in known}
     result = plans(cases(family), KERNELS, ordering)

@@ -39,7 +39,7 @@ GUARDED = VulkanOptions(guarded=True)
 
 
 def reversed_plan(lowered: LoweredGraph) -> DispatchPlan:
-    """The plan with every run of dispatches between two barriers backwards."""
+    """Return the plan with the dispatches between each two barriers in reverse order."""
     plan = dispatch_plan(lowered)
     steps: list[Dispatch | Barrier] = []
     run: list[Dispatch] = []
@@ -53,7 +53,7 @@ def reversed_plan(lowered: LoweredGraph) -> DispatchPlan:
 
 
 class SpirvBench:
-    """A guarded backend, for cases one after the other. A context manager."""
+    """A guarded backend that runs cases one after another. A context manager."""
 
     def __init__(self, device: PhysicalDevice, options: VulkanOptions = GUARDED) -> None:
         opened = open_device(device)
@@ -68,7 +68,7 @@ class SpirvBench:
         self.backend.close()
 
     def check(self, case: Case) -> None:
-        """AssertionError naming the case and what is wrong."""
+        """Raises AssertionError with the case and the error."""
         operands = case.operands()
         wanted, fresh = oracle(case.op, operands, case.attrs)
         node = one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
@@ -78,7 +78,9 @@ class SpirvBench:
             raise AssertionError(f"{case.text()}: {error}") from error
 
     def run(self, node: OneNode) -> dict[str, np.ndarray]:
-        """Every operand but the weights, as it is afterwards. CheckFailed where a kernel wrote beside one."""
+        """Return every operand after the run, except weights. Raises CheckFailed if a kernel wrote outside an
+        operand.
+        """
         backend = self.backend
         lowered = lower(node.graph, KERNELS.entries, node.separate_plan(), ordering=ORDERING, tier="vulkan")
         buffers = backend.upload(node.weights, {})
@@ -117,7 +119,7 @@ class SpirvBench:
 def oracle(
     op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]
 ) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
-    """T-CPU's outputs by port, and those of them that are not in place."""
+    """Return T-CPU's outputs by port, and the outputs that are not in place."""
     spec = OPS[op]
     mine = tuple(operand.copy() if isinstance(operand, np.ndarray) else operand for operand in operands)
     absent = (None,) * (len(spec.inputs) - len(mine))

@@ -23,7 +23,7 @@ class GlslEdit:
 
 
 def compiled(edit: GlslEdit, folder: Path, *others: GlslEdit) -> bytes:
-    """The kernel of `edit` with all of the mistakes in it, decorated; made in an empty folder."""
+    """Build the kernel of `edit` with all mistakes, decorated, in an empty folder."""
     source = next(source for source in compiler.sources() if source.name == edit.kernel)
     planted = folder / source.path.name
     shutil.copy(source.path, planted)

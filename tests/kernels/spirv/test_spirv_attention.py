@@ -16,7 +16,7 @@ HEADS, KV_HEADS, WIDTH, PAGE = 4, 2, 36, 16
 
 
 def node(tokens: list[tuple[int, int]], op: Op = Op.FLASH_ATTN_BATCHED, **change: int) -> OneNode:
-    """Queries of `tokens`, (slot, position): the same ones for the same token, whoever stands beside it."""
+    """Queries of `tokens` (slot, position); a token has the same query whatever its neighbours."""
     attrs = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": WIDTH, "value_dim": WIDTH, "scale": 0.17, **change}
     attrs = {"page_tokens": PAGE, **attrs}
     slot, position = (np.array(column, np.int32) for column in zip(*tokens, strict=True))

@@ -15,7 +15,7 @@ from zinc_rt.validate.cases.table import FAMILIES
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[SpirvBench]:
-    """One for all families: a driver in software compiles a kernel once for a backend."""
+    """One backend for all families, because a software driver compiles a kernel once per backend."""
     with SpirvBench(required()) as bench, launched_in_reverse():
         yield bench
 

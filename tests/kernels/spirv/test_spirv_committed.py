@@ -73,8 +73,9 @@ def test_committed_kernels_match_their_sources(slow_counts: Counts) -> None:
 
 @cache
 def launches(family: str) -> tuple[Launch, ...]:
-    """Of the cases of a family that the set takes, in every ordering; of those that differ in sizes and values
-    alone the first and the widest."""
+    """Select from the cases of a family that the set supports, in every ordering; among cases that differ only in
+    sizes and values, the first and the widest.
+    """
     return tuple(launch for ordering in sorted(TUNING.orderings) for launch in _launches(family, ordering))
 
 
@@ -95,7 +96,7 @@ def _launches(family: str, ordering: str) -> Iterator[Launch]:
 
 @cache
 def constant_types(name: str) -> tuple[int, ...]:
-    """Opcodes of the types of a kernel's constants, in order."""
+    """Return the opcodes of the types of a kernel's constants, in order."""
     result = kernel(name)
     ids = {id for id, text in result.names.items() if text == STRUCT}
     (block,) = (item for item in result.of(Opcode.TypeStruct) if item.operands[0] in ids)

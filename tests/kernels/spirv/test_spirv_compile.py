@@ -24,7 +24,7 @@ void main() { if (lane < args.n) args.y.v[lane] = args.x.v[lane] * args.x.v[lane
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one kernel, which the command takes for the package's."""
+    """A folder with one kernel, which the command uses instead of the package's folder."""
     (tmp_path / "built").mkdir()
     (tmp_path / "square.comp").write_text(KERNEL)
     of = compiler.sources

@@ -58,7 +58,7 @@ MIXERS = {
 
 
 def asked(node: OneNode) -> str | None:
-    """What the table says of a node that stands for all of its form."""
+    """Return the table's entry for a node that represents its form."""
     return refusal(node.node, node.graph, ENTRIES, "canonical-1")
 
 

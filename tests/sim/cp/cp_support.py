@@ -115,7 +115,7 @@ class FlatSpace:
 
 @dataclass
 class Recorder:
-    """The driver side. `heard` is everything in order."""
+    """The driver side. `heard` lists all events in order."""
 
     heard: list[tuple[str, object]] = field(default_factory=list)
     findings: list[DeviceFinding] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Recorder:
 
 
 class Bench:
-    """One device, one space, queues on it, stepped by hand unless `threaded`."""
+    """One device with one address space and queues, stepped manually unless `threaded`."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Bench:
 
 
 class TestQueue:
-    """Writes as a client does: dwords at wptr modulo ring, wptr memory, doorbell."""
+    """Write like a client: dwords at wptr modulo the ring size, wptr memory, doorbell."""
 
     __test__ = False
 
@@ -264,7 +264,7 @@ def fence(value: int, va: int = FENCE, **fields: int) -> ReleaseMem:
 
 
 def mutated(words: Sequence[int], random_: random.Random) -> list[int]:
-    """The stream with a few dwords changed, dropped, doubled or replaced."""
+    """Return the stream with a few dwords changed, removed, duplicated or replaced."""
     out = list(words)
     for _ in range(random_.randrange(1, 6)):
         index = random_.randrange(len(out))
@@ -283,7 +283,7 @@ def mutated(words: Sequence[int], random_: random.Random) -> list[int]:
 
 
 def until(condition: object, seconds: float = 10.0) -> bool:
-    """Whether the callable comes true in time."""
+    """Return whether the callable returns true in time."""
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         if time.monotonic() > deadline:
@@ -293,7 +293,7 @@ def until(condition: object, seconds: float = 10.0) -> bool:
 
 
 class Collector:
-    """A shader engine that keeps dispatches and touches what it is told to."""
+    """A shader engine that records dispatches and accesses the specified memory."""
 
     def __init__(self, accesses: Accesses = NOTHING, turns: int = 1) -> None:
         self.dispatches: list[ShaderDispatch] = []

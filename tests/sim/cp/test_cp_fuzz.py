@@ -91,7 +91,7 @@ KINDS = list(QueueKind)
 
 
 def feed(bench: Bench, queue: TestQueue, words: list[int]) -> None:
-    """As much as the ring takes at once, then a few steps."""
+    """Write as much as fits in the ring, then run a few steps."""
     room = (queue.rptr - 1 - queue.wptr) % queue.ring_dw
     queue.write(words[:room])
     queue.ring()
@@ -105,7 +105,7 @@ def feed(bench: Bench, queue: TestQueue, words: list[int]) -> None:
 
 
 def shuffled(random_: random.Random) -> list[int]:
-    """Whole packets in any order, now and then with a bit flipped behind the header."""
+    """Whole packets in random order, sometimes with a bit flipped after the header."""
     words: list[int] = []
     for packet in random_.choices(PACKETS + MORE, k=40):
         one = packet.words(Generation.GFX12)
@@ -116,7 +116,7 @@ def shuffled(random_: random.Random) -> list[int]:
 
 
 def likely(random_: random.Random) -> list[int]:
-    """A header of a real packet with any body, often pointing into memory."""
+    """A header of a real packet with a random body that often points into memory."""
     op = random_.choice(sorted(BY_OPCODE))
     count = random_.choice([cls.DWORDS[0] - 2 for cls in BY_OPCODE[op]] + [random_.randrange(0, 20)])
     body = [

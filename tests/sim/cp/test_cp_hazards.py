@@ -35,7 +35,8 @@ SIZE = 256
 
 
 class Copier:
-    """A shader engine whose program is its user data: copies and adds 1 to each byte, so that order shows.
+    """A shader engine whose program is its user data: it copies bytes and adds 1 to each, so that the order is
+    visible.
 
     USER_DATA: source, destination, kind (0 vector reads, 1 scalar reads, 2 atomics on the destination).
     """

@@ -45,7 +45,9 @@ class Captured:
         return self.text.split()[0].removesuffix("_e32").removesuffix("_e64")
 
     def program(self, place: int, mode: int) -> list[int]:
-        """Run in all lanes; the result goes to 8 bytes a lane from `place` x 256 on. `mode`: the present one."""
+        """Run in all lanes; the result is stored to 8 bytes per lane at `place` x 256. `mode`: the current
+        mode.
+        """
         words = []
         if self.mode & 0xFF != mode:
             words += [sopk("s_setreg_imm32_b32", 0, 7 << 11 | 1), self.mode & 0xFF]
@@ -82,7 +84,7 @@ def captured() -> list[Captured]:
 
 
 def results(device: EngineDevice | ModelDevice, rows: Sequence[Captured]) -> list[int]:
-    """What each row's instruction leaves, all in one wave; FP16_OVFL is as in the first row."""
+    """Return the result of each row's instruction, all in one wave; FP16_OVFL is set as in the first row."""
     out = np.zeros((len(rows), 32), np.uint64)
     mode, words = rows[0].mode & 0xFF, list(ADDRESSES)
     for location, row in enumerate(rows):

@@ -29,7 +29,7 @@ def words(rng: Random, *shape: int) -> Array:
 
 
 class Linked:
-    """A linked list and its heads: pointers that are known once the nodes have an address."""
+    """A linked list and its heads, whose pointers are known once the nodes have an address."""
 
     def __init__(self, nodes: Array, follows: Array, heads: Array) -> None:
         self.nodes, self.follows, self.heads = nodes, follows, heads
@@ -42,7 +42,9 @@ class Linked:
 
 
 def differences(job: Job) -> list[str]:
-    """Where results are not what they must be: bits, but for NaNs, which are equal, and a structure's padding."""
+    """Return the wrong results, compared bit for bit except for NaNs, which are equal, and padding of
+    structures.
+    """
     result: list[str] = []
     for location, expected in job.expected.items():
         got = np.asarray(job.args[location])

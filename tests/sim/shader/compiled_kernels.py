@@ -89,7 +89,7 @@ def build(name: str, wave: int) -> Compiled:
 
 
 def parse(data: bytes, name: str, wave: int) -> Compiled:
-    """The loaded image and the descriptor of the one kernel in a linked code object."""
+    """Return the loaded image and the descriptor of the only kernel in a linked code object."""
     program_at, section_at = struct.unpack_from("<QQ", data, 0x20)
     program_count, section_count = struct.unpack_from("<H", data, 0x38)[0], struct.unpack_from("<H", data, 0x3C)[0]
     segments = [_SEGMENT.unpack_from(data, program_at + 56 * i) for i in range(program_count)]

@@ -48,8 +48,9 @@ class Failure:
 
 @dataclass
 class Fired:
-    """What became of the programs, by name; `lint` counts those the static sanitizer refuses, which run all the
-    same; `rules` what the sanitizer found at run time."""
+    """The results of the programs, by name; `lint` counts programs that the static sanitizer rejects, which run
+    anyway; `rules` counts findings at run time.
+    """
 
     outcomes: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -82,7 +83,7 @@ class Fired:
 
 
 def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure | None:
-    """Run programs in a child until it dies or is done. The failure is the one that it was at."""
+    """Run programs in a child process until it crashes or finishes. The failure is the one that it was at."""
     child = subprocess.Popen(
         [sys.executable, str(CHILD)],
         stdin=subprocess.PIPE,
@@ -146,7 +147,7 @@ def fire(
     enough: int = 0,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Fired:
-    """Run them all; `seconds`: none of more batches after that, once `enough` have run."""
+    """Run all programs; `seconds`: start no further batch after this time, once `enough` have run."""
     batches: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
     size = BATCH if len(seeds) >= 2 * BATCH * processes else max(1, min(BATCH, -(-len(seeds) // processes)))
     for start in range(0, len(seeds), size):
@@ -191,7 +192,9 @@ def fire(
 
 
 def narrowed(failure: Failure) -> Failure:
-    """Alone where that is enough, else with as few of the programs before it as halving finds."""
+    """Rerun the program alone if that reproduces the failure, else with the fewest preceding programs found by
+    bisection.
+    """
     if _fails([{"seed": failure.seed}]):
         return Failure(failure.seed, failure.why, failure.text)
     before = list(failure.before)
@@ -211,7 +214,7 @@ def _fails(asked: Sequence[dict]) -> bool:
 
 
 def shortened(failure: Failure) -> bytes:
-    """The least of its instructions that still fail."""
+    """Return the fewest instructions that still fail."""
     result = program(failure.seed)
     parts = [
         result.code[item.at : item.at + item.size_bytes] for item in decode_stream(result.code, _target(result))
@@ -239,7 +242,7 @@ def _target(program: Program) -> Target:
 
 
 def assembly(program: Program, code: bytes) -> str:
-    """To read, and to assemble: the dwords, with what they decode to."""
+    """Return the dwords with their disassembly, in a form that can be read and assembled."""
     launch = f"wave{program.wave}, level {program.level}, {program.vgprs} VGPRs, workgroup {program.threads}, "
     launch += f"grid {program.groups}"
     memory = f"LDS {program.lds_bytes}, scratch {program.scratch_bytes}, s[0:1]: {program.pointer}"
@@ -256,7 +259,7 @@ def assembly(program: Program, code: bytes) -> str:
 
 
 def told(failure: Failure) -> str:
-    """For people: what happened, the shortest program, the command that shows it again."""
+    """Describe the failure, the shortest program and the command that reproduces it."""
     small = narrowed(failure)
     first = min((small.seed, *small.before))
     count = max((small.seed, *small.before)) - first + 1
@@ -273,12 +276,14 @@ def told(failure: Failure) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000, metavar="N", help="programs (default 1000)")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first one's seed (default 0)")
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="SEED", help="seed of the first program (default 0)"
+    )
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="default: every core"
     )
     parser.add_argument("--show", action="store_true", help="the programs, as assembly")
-    parser.add_argument("--json", action="store_true", help="counts and failures as JSON")
+    parser.add_argument("--json", action="store_true", help="write counts and failures as JSON")
     arguments = parser.parse_args()
     if arguments.count < 1 or arguments.first < 0 or arguments.processes < 1:
         parser.error("--count and --processes want 1 or more, --first 0 or more")

@@ -52,7 +52,7 @@ SCRATCH_VA = VA + (8 << 20)
 
 
 class Nothing(ObjectCache):
-    """A hundred thousand kernels that nobody asks for again are not kept."""
+    """Do not cache a hundred thousand kernels that are never used again."""
 
     def __init__(self) -> None:
         super().__init__(Path(os.devnull) / "nothing")
@@ -65,7 +65,7 @@ class Nothing(ObjectCache):
 
 
 class Range:
-    """An address space with a buffer, arguments in read-only memory, and room for code."""
+    """An address space with a buffer, arguments in read-only memory, and memory for code."""
 
     def __init__(self) -> None:
         self.vm = GpuVm()
@@ -87,7 +87,9 @@ class Range:
         return memory
 
     def load(self, code: bytes) -> int:
-        """Where it lies: its last byte is the mapping's last, so what runs on past it finds nothing."""
+        """Return the code's address: its last byte is the last of the mapping, so that running past the end
+        faults.
+        """
         room = len(code) + 255 & ~255
         start = len(self.code) - room
         self.code[:] = 0
@@ -98,7 +100,7 @@ class Range:
 
 
 class Told:
-    """What the engine reports: Dispatch.report."""
+    """Receives the reports of the engine (Dispatch.report)."""
 
     def __init__(self) -> None:
         self.rules: list[str] = []
@@ -146,7 +148,7 @@ ENDS = {  # rules of findings after which a wave does not go on: the outcome
 
 
 def outcome_of(program: Program, ground: Range) -> dict[str, Any]:
-    """Decode, lint, compile and run one program; raises only what is a bug."""
+    """Decode, lint, compile and run one program; an exception is a bug."""
     target = target_of("gfx1201", program.wave)
     refused = lint(program.code, target, Limits(vgprs=program.vgprs, lds_bytes=program.lds_bytes))
     message = Told()

@@ -34,7 +34,7 @@ LARGEST_WHOLE = 1024  # bytes of a kernel that is mutated whole: larger ones tak
 
 @dataclass(frozen=True)
 class Program:
-    """Code and how it is launched. `kind` and `about`: how it was made."""
+    """Code with its launch parameters. `kind` and `about` describe how it was generated."""
 
     seed: int
     kind: str
@@ -77,7 +77,7 @@ def program(seed: int) -> Program:
 
 
 def _words(choice: Random, target: Target) -> tuple[bytes, str]:
-    """Nothing is meant by them; now and then the end is in reach."""
+    """Random dwords; sometimes the end of the program is reachable."""
     code = choice.randbytes(4 * choice.randrange(1, 24))
     return code + (_dword(ENDPGM) if choice.random() < 0.7 else b""), "random dwords"
 
@@ -87,7 +87,9 @@ def _words(choice: Random, target: Target) -> tuple[bytes, str]:
 
 @functools.cache
 def pool(wave: int) -> dict[str, tuple[bytes, ...]]:
-    """By mnemonic, encodings with random operands. Mnemonics that LLVM decodes and the tables of `isa` hold."""
+    """Return encodings with random operands, by mnemonic. Return the mnemonics that LLVM decodes and that are in
+    the tables of `isa`.
+    """
     choice, target = Random(f"pool {wave}"), target_of("gfx1201", wave)
     result: dict[str, list[bytes]] = {}
     for code in (*_memory_codes(choice), *_codes(choice)):
@@ -100,7 +102,7 @@ def pool(wave: int) -> dict[str, tuple[bytes, ...]]:
 
 
 def _memory_codes(choice: Random) -> Iterator[bytes]:
-    """Every opcode of LDS, flat, scratch, global and buffer accesses, with reserved bits 0."""
+    """Yield every opcode of LDS, flat, scratch, global and buffer accesses, with reserved bits 0."""
     for opcode in range(256):
         for _ in range(2 * VARIANTS):
             registers = choice.getrandbits(32) & choice.choice(_LDS_OPERANDS)
@@ -114,7 +116,7 @@ def _memory_codes(choice: Random) -> Iterator[bytes]:
 
 
 def _codes(choice: Random) -> Iterator[bytes]:
-    """Each encoding as often, whatever its share of all words."""
+    """Select every encoding equally often, regardless of its share of all words."""
     for number in range(POOL_TRIES):
         prefix, bits = PREFIXES[number % len(PREFIXES)]
         top = prefix >> (8 if prefix > 0xFF else 0)
@@ -141,7 +143,7 @@ def _instructions(choice: Random, target: Target) -> tuple[bytes, str]:
 
 
 def _stored(parts: list[bytes], target: Target) -> bytes:
-    """Stores of what the last instructions wrote: results that nobody reads would not be computed."""
+    """Store the results of the last instructions, because unused results would not be computed."""
     result: list[int] = []
     for part in parts:
         text = decode(part, 0, target)
@@ -159,7 +161,7 @@ def _stored(parts: list[bytes], target: Target) -> bytes:
 
 
 def _registers(choice: Random) -> bytes:
-    """Something in the first registers, so that not every read is of what nobody wrote."""
+    """Initialise the first registers, so that not every read is uninitialised."""
     words: list[int] = []
     for number in range(choice.randrange(1, 5)):
         words.append(v_mov(number, 128 + choice.randrange(0, 65)))
@@ -176,7 +178,7 @@ def _registers(choice: Random) -> bytes:
 
 
 def _tamed(choice: Random, code: bytes, name: str, target: Target) -> bytes:
-    """The instruction with some of its operand bits drawn anew; most memory accesses by a base that is mapped."""
+    """Randomise some of the instruction's operand bits; most memory accesses use a mapped base."""
     for _ in range(8):
         changed = bytearray(code)
         for _ in range(choice.randrange(0, 6)):
@@ -191,7 +193,7 @@ def _tamed(choice: Random, code: bytes, name: str, target: Target) -> bytes:
 
 
 def _mapped(choice: Random, code: bytearray, name: str) -> None:
-    """VGLOBAL, VBUFFER, SMEM and LDS: a base of ours and a small offset, in the fields' places."""
+    """For VGLOBAL, VBUFFER, SMEM and LDS, set the address fields to a valid base and a small offset."""
     word = int.from_bytes(code[:4], "little")
     if name.startswith("global_") and len(code) == 12:
         code[0] = DATA  # SADDR
@@ -228,7 +230,9 @@ def instructions_of(name: str) -> tuple[tuple[bytes, Instruction], ...]:
 
 
 def _kernel(choice: Random, target: Target) -> tuple[bytes, str]:
-    """The beginning of a kernel, a stretch out of it, or all of a small one; then one to four changes."""
+    """Take the beginning of a kernel, a range of its instructions, or a whole small kernel, and apply one to four
+    changes.
+    """
     name, code = choice.choice(kernels())
     parts = [item for item, _ in instructions_of(name)]
     how = choice.random()
@@ -277,7 +281,9 @@ def _doubled(choice: Random, parts: Parts, target: Target) -> Parts:
 
 
 def _branch_changed(choice: Random, parts: Parts, target: Target) -> Parts:
-    """A branch to anywhere near: into the middle of instructions, before the code, behind it; or a new one."""
+    """Redirect a branch, or insert one, to a nearby address: inside an instruction, before the code or after
+    it.
+    """
     branches = [index for index, item in enumerate(parts) if _is_branch(item, target)]
     jump = choice.choice((choice.randrange(-40, 40), choice.randrange(-3, 3), choice.randrange(-32768, 32768)))
     if not branches or choice.random() < 0.3:
@@ -299,7 +305,7 @@ def _cut(choice: Random, parts: Parts, target: Target) -> Parts:
 
 
 def _high_register(choice: Random, parts: Parts, target: Target) -> Parts:
-    """Some byte of an instruction becomes a large register number."""
+    """Change a byte of an instruction to a large register number."""
     index = choice.randrange(len(parts))
     changed = bytearray(parts[index])
     if changed:
@@ -308,7 +314,7 @@ def _high_register(choice: Random, parts: Parts, target: Target) -> Parts:
 
 
 def _odd_masks(choice: Random, parts: Parts, target: Target) -> Parts:
-    """EXEC, VCC or M0 set to something in between."""
+    """Insert an instruction that sets EXEC, VCC or M0."""
     register = choice.choice((126, 127, 106, 107, 125))
     value = choice.choice((0, 1, 0x80000000, 0xFFFFFFFF, choice.getrandbits(32)))
     index = choice.randrange(len(parts) + 1)
@@ -316,7 +322,7 @@ def _odd_masks(choice: Random, parts: Parts, target: Target) -> Parts:
 
 
 def _stray_address(choice: Random, parts: Parts, target: Target) -> Parts:
-    """A scalar or v0 to v3 gets a value at or beyond the bounds of LDS, scratch and buffers."""
+    """Set a scalar register or v0 to v3 to a value at or beyond the bounds of LDS, scratch or buffers."""
     value = choice.choice((508, 511, 512, 1023, 1024, 65532, 65535, 65536, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC))
     index = choice.randrange(len(parts) + 1)
     if choice.random() < 0.5:

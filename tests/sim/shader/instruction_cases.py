@@ -15,7 +15,7 @@ from instruction_vector_cases import BY_HAND, lane_cases, vector_cases
 
 
 class Splitter(Writer):
-    """Writes each mnemonic's first form and one of the others to `core`, all the rest to `more`."""
+    """Write each mnemonic's first form and one other to `core`, and the rest to `more`."""
 
     def __init__(self, name: str, wave: int, *, memory: bool = False) -> None:
         super().__init__(name, wave, memory=memory)

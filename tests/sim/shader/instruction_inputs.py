@@ -34,7 +34,7 @@ _F64 = (
 
 
 def _mixed(specials: tuple[int, ...], bits: int, rng: np.random.Generator, count: int, near: Array) -> Array:
-    """Half special, a quarter any bits, a quarter of ordinary size."""
+    """Return values: half special, a quarter random bits, a quarter of ordinary magnitude."""
     kind = np.uint64
     picked = np.array(specials, kind)[rng.integers(len(specials), size=count)]
     any_bits = (
@@ -93,7 +93,7 @@ def pairs(rng: np.random.Generator, count: int) -> Array:
 
 
 def exec_masks(wave: int, trials: int, rng: np.random.Generator) -> list[int]:
-    """All, none, alternating, one lane, a tail, a few more at random."""
+    """Return masks: all lanes, none, alternating, one lane, a tail, and a few random ones."""
     full = (1 << wave) - 1
     fixed = [full, 0x5555555555555555 & full, 1 << (wave - 3), full >> (wave // 2 - 3), 0, full ^ 0x0F0F00F0F]
     while len(fixed) < trials:

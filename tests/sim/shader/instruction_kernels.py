@@ -112,12 +112,12 @@ class Kernel:
 
 
 def in_bytes(wave: int) -> int:
-    """What a trial reads: its vector inputs, then 32 scalar ones."""
+    """The inputs of a trial: vector inputs, then 32 scalar inputs."""
     return INPUTS * wave * 4 + 128
 
 
 def out_bytes(kernel: Kernel) -> int:
-    """What a trial writes: 128 registers a lane, four at a time (results and inputs)."""
+    """The outputs of a trial: 128 registers per lane, four at a time (results and inputs)."""
     return 128 * kernel.wave * 4
 
 
@@ -316,7 +316,7 @@ def assemble(text: str) -> bytes:
 
 
 def source_hash(kernels: list[Kernel]) -> str:
-    """Of what is assembled: a file that was made from other cases is refused."""
+    """Return the hash of the assembled source; a file built from other cases is rejected."""
     return hashlib.sha256("\0".join(assembly(kernel) for kernel in kernels).encode()).hexdigest()
 
 

@@ -118,14 +118,14 @@ def mnemonics(text: str) -> list[str]:
 
 
 def types_of(name: str, count: int) -> tuple[str, ...]:
-    """What the sources are, by the mnemonic's last type (a conversion's source)."""
+    """Return the type of the sources, from the last type in the mnemonic (the source of a conversion)."""
     if name in SPECIAL_TYPES:
         return SPECIAL_TYPES[name]
     return (_SUFFIX.get(name.split("_")[-1], "u32"),) * count
 
 
 def compare_of(name: str) -> str:
-    """How results are compared: NaNs of arithmetic are equal whatever their payload."""
+    """Return how results are compared; NaNs from arithmetic are equal, whatever their payload."""
     if name.startswith(CLOSE):
         return "close16" if name.startswith("v_dot2_f16") else "close"
     if name.startswith(("v_mov", "v_cndmask", "v_cmp", "v_cvt_pk_fp8", "v_cvt_pk_bf8")):

@@ -15,7 +15,7 @@ _SOP2_ODD = {
 
 
 def _scalar_types(name: str) -> tuple[str, str, bool]:
-    """Two source registers, and whether the result is a pair."""
+    """Return two source registers, and whether the result is a pair."""
     if name in _SOP2_ODD:
         a, b = _SOP2_ODD[name]
         return a, b, name.endswith("64")
@@ -134,7 +134,7 @@ _QUIET = (
 
 
 def control_cases(writer: Writer) -> None:
-    """Each branch both ways: s40 says which way it went."""
+    """Test each branch taken and not taken; s40 records which."""
     vcc = f"s_mov_b{writer.wave} vcc{writer.suffix}"
     execute = f"s_mov_b{writer.wave} exec{writer.suffix}"
     conditions = {

@@ -62,7 +62,7 @@ def vopc(mnemonic: str, first: int, second: int) -> int:
 
 
 def load_b128(destination: int, offset_vgpr: int, base: int, byte_offset: int) -> list[int]:
-    """And the wait for it: other engines than ours take these programs too (ci/differential.py)."""
+    """Emit the load and its wait, because these programs also run on other engines (ci/differential.py)."""
     load = [0xEE << 24 | 0x17 << 14 | base, destination, byte_offset << 8 | offset_vgpr]
     return [*load, sopp("s_wait_loadcnt", 0)]
 
@@ -151,7 +151,7 @@ class Writer:
             self.add(vop2("v_add_f32", accumulator + word, x, accumulator + word))
 
     def float_loop(self, depth: int, uniform: bool) -> None:
-        """What a dot product does: 128-bit loads times one another, added up in whole quads; rarely more."""
+        """Emit a dot product: products of 128-bit loads, added in whole quads, rarely more."""
         counter, choice = 50 + depth, self.choice
         first, second = LOADED
         body = load_b128(first, LANE16, DATA, 16 * choice.randrange(64))
@@ -182,7 +182,7 @@ class Writer:
         self.add(sopp("s_cbranch_scc1", -len(body) - 3))
 
     def _body(self, depth: int, uniform: bool) -> list[int]:
-        """The words of a nested list of statements."""
+        """Return the words of a nested list of statements."""
         inner = Writer(self.choice, self.wide, self.barriers)
         inner.statements(depth, uniform, self.choice.randrange(1, 4))
         return inner.words
@@ -217,7 +217,7 @@ class Writer:
         self.add(sopp("s_cbranch_scc1", -len(body) - 3))
 
     def lane_loop(self, depth: int, uniform: bool) -> None:
-        """Lanes leave one after another, by a counter of their own."""
+        """Lanes leave the loop one after another, according to a counter per lane."""
         saved, counter = 72 + 2 * depth, COUNTER + 2 + depth
         self.add(vop2("v_and_b32", counter, constant(3), self.choice.choice(INTEGERS)))
         self.add(sop1(self.mask("s_mov"), saved, EXEC))
@@ -231,8 +231,8 @@ class Writer:
 def program(seed: int, *, wave: int = 32, barriers: bool = False, size: int = 6) -> bytes:
     """`size`: statements, nested ones not counted.
 
-    User data: s[0:1] where to store [len(STORED) + len(SCALARS), threads] dwords, s[2:3] DATA_DWORDS floats, s4
-    the threads of the workgroup.
+    User data: s[0:1] is the address for the results, [len(STORED) + len(SCALARS), threads] dwords; s[2:3] points
+    to DATA_DWORDS floats; s4 is the number of threads in the workgroup.
     """
     choice = random.Random(seed)
     writer = Writer(choice, wave == 64, barriers)

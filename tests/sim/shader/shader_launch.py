@@ -29,7 +29,7 @@ POISON = 0xDEADBEEF
 
 
 def code(text: str) -> bytes:
-    """Dwords in hexadecimal; what follows a `;` is for people."""
+    """Dwords in hexadecimal; text after `;` is a comment."""
     words = [int(word, 16) for line in text.splitlines() for word in line.split(";")[0].split()]
     return struct.pack(f"<{len(words)}I", *words)
 
@@ -74,7 +74,7 @@ REVERSE = code("""
 
 
 class Stage:
-    """A process with a compute queue on a machine."""
+    """A process on a machine with a compute queue."""
 
     def __init__(self, gpu: KfdGpu, machine: SimMachine | None = None) -> None:
         self.gpu, self.machine = gpu, machine
@@ -121,7 +121,7 @@ class Stage:
         initiator: int = INITIATOR,
         acquire: int = ACQUIRE,
     ) -> None:
-        """A dispatch, and a fence behind it. `acquire`: GCR_CNTL of the ACQUIRE_MEM before it."""
+        """A dispatch with a fence after it. `acquire`: GCR_CNTL of the ACQUIRE_MEM before it."""
         if rsrc2 is None:
             rsrc2 = len(user_data) << 1 | -(-lds_bytes // 512) << 15
         self.fences += 1

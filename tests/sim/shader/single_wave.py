@@ -101,7 +101,7 @@ class Wave:
         return Status(self._call(self.header.ctypes.data, self.context.address))
 
     def run_to_the_end(self, fuel: int) -> int:
-        """How often it had to be called, `fuel` at a time, until it was DONE."""
+        """Return how many calls with that `fuel` were needed until it was DONE."""
         calls = 1
         while (status := self.run(fuel)) is not Status.DONE:
             assert status is Status.FUEL

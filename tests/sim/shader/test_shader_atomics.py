@@ -47,7 +47,7 @@ def add_bf16(one: int, other: int) -> int:
 
 
 def number(minimum: bool) -> Callable[[int, int, int], int]:
-    """IEEE minimumNumber or maximumNumber of 32 or 64 bits."""
+    """Compute IEEE minimumNumber or maximumNumber for 32 or 64 bits."""
 
     def pick(old: int, data: int, size: int) -> int:
         kind = "<f" if size == 4 else "<d"
@@ -129,7 +129,7 @@ def zeros(count: int) -> str:
 
 
 def memory_kernel(form: str) -> str:
-    """All lanes on the same place, one place an operation; old values to rows of s[2:3]."""
+    """All lanes access the same location, one location per operation; old values go to rows of s[2:3]."""
     names = {**{name: size for name, (_, size) in FORMS[form].items()}, **TWO}
     text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v2, s6\nv_mov_b32 v3, s7\nv_mov_b32 v8, 0\n"
     address, rest = {"global": ("v8", ", s[6:7]"), "flat": ("v[2:3]", "")}[form]
@@ -147,7 +147,7 @@ def returning(name: str) -> str:
 
 
 def lds_kernel() -> str:
-    """The same in the LDS: two dwords of each place come from s[6:7], and go back there."""
+    """The same in LDS: two dwords of each location are loaded from s[6:7] and stored there."""
     names = {**{name: size for name, (_, size) in LDS.items()}, **LDS_TWO}
     text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v9, 0\n"
     for index in range(len(names)):
@@ -249,7 +249,7 @@ def same(got: np.ndarray, want: np.ndarray, names: list[str]) -> None:
 
 
 def numbers(words: np.ndarray, name: str) -> np.ndarray:
-    """Of half floats all NaN alike: which one results is nobody's promise."""
+    """Treat all NaN half floats as equal, because the resulting NaN is not defined."""
     if name != "pk_add_f16":
         return words
     parts = np.ascontiguousarray(words).view(np.uint16).copy()

@@ -41,7 +41,9 @@ FILL = code("""
 
 
 def copied_after_a_store(s: Stage, program: bytes, acquire: int) -> np.ndarray:
-    """What `program` loads once more after the words became 2, with that GCR_CNTL before its second time."""
+    """Return what `program` loads in its second run after the words were changed to 2, with that GCR_CNTL before
+    the second run.
+    """
     source, _ = s.buffer(name="source")
     out, words = s.buffer(name="copied")
     copy, fill = s.load(program, "copy"), s.load(FILL, "fill")

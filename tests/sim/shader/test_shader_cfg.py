@@ -66,7 +66,7 @@ def test_pc_relative_jump_is_followed() -> None:
 
 
 def _masks(*parts: int | list[int], full: bool = True) -> bool:
-    """Whether the vector moves of the code mask their writes."""
+    """Return whether the code's vector moves mask their writes."""
     result = translate(
         KernelVariant(code_of(*parts), default_target(), full, Checks("off"), vgprs=8, user_sgprs=0)
     )

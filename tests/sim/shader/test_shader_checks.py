@@ -264,7 +264,7 @@ KERNELS = {
 
 
 def pc_of(kernel: bytes, text: str, number: int = 0) -> int:
-    """Byte offset of the instruction that starts so."""
+    """Return the byte offset of the instruction that starts with this text."""
     result = [
         item.at
         for item in decode_stream(kernel, target_of("gfx1201", wave=32))
@@ -284,7 +284,7 @@ class Memory:
         self.va = self.device.place(data, "data", **how)
 
     def mark(self, start: int, size_bytes: int) -> None:
-        """These bytes of the data have been written."""
+        """Mark these bytes of the data as written."""
         written = self.device._placed[-1].written
         assert written is not None
         written.mark(start, size_bytes)

@@ -27,7 +27,7 @@ def job_of(name: str) -> Job:
 
 
 def arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
-    """The kernarg block: pointers and values, each aligned to its size."""
+    """Build the kernarg block: pointers and values, each aligned to its size."""
     block = bytearray()
     for location, argument in enumerate(job.args):
         if isinstance(argument, Linked):
@@ -41,7 +41,7 @@ def arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
 
 
 def run(device: ModelDevice | EngineDevice, kernel: Compiled, job: Job) -> list[str]:
-    """The kernel over the job's arrays; the findings."""
+    """Run the kernel on the job's arrays; return the findings."""
     block = arguments(device, job)
     assert kernel.kernarg_bytes <= block.nbytes + 7, (kernel.kernarg_bytes, block.nbytes)
     va = device.place(block, "kernarg", write=False)

@@ -23,7 +23,7 @@ KEYS = {register_name(key): key for key in range(VGPR_LIMIT + 129)}
 
 @dataclass
 class StopsAtEveryStep:
-    """Keeps the pc and all registers of wave `wave` at each of its stops."""
+    """Records the pc and all registers of wave `wave` at each stop."""
 
     wave: int = 0
     pcs: list[int] = field(default_factory=list)

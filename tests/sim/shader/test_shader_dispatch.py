@@ -188,7 +188,7 @@ def test_endless_waves_report_their_location(asked: bool) -> None:
             assert not s.done(0.01)
 
         def all_stand() -> bool:
-            """The first wave's store says nothing of the other two."""
+            """The first wave's store does not affect the other two."""
             if asked:
                 owner.gpus[0].tell_unfinished()
             return bool(owner.findings) and "2 more waves at the same place" in owner.findings[-1].sentence

@@ -23,7 +23,7 @@ RETURN = sop1("s_setpc_b64", 0, 30)
 
 
 class Pages:
-    """Memory of the pages in which there is something; `fetches` counts."""
+    """Memory that consists of non-empty pages; counts `fetches`."""
 
     def __init__(self, content: Mapping[int, bytes]) -> None:
         self.pages: dict[int, bytearray] = {}
@@ -46,7 +46,7 @@ class Pages:
 
 
 def call(index: int, to: int) -> bytes:
-    """Calls what lies at `to` as compilers do, from code that begins at `index`, and ends."""
+    """Call the code at `to` like a compiler does, from code that begins at `index`, then end the program."""
     offset = to - (index + 4)  # behind s_getpc_b64
     return code_of(
         sop1("s_getpc_b64", 0),

@@ -34,7 +34,7 @@ def rules(*parts: int | list[int], level: str = "fast") -> list[tuple[str, str]]
 
 
 def result(*parts: int | list[int]) -> int:
-    """Return v1 of lane 0 after the code, which then stops at a barrier that has no other wave."""
+    """Return v1 of lane 0 after the code, which then stops at a barrier without other waves."""
     first = 0x7E0C0501  # v_readfirstlane_b32 s6, v1
     barrier = [sop1("s_barrier_signal", 0, constant(-1)), sopp("s_barrier_wait", 0xFFFF)]
     wave = Wave(code_of(*parts, first, barrier, sop1("s_mov_b32", 7, 6), ENDPGM), group_waves=2)

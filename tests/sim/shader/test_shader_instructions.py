@@ -89,7 +89,7 @@ class Difference:
 
 
 def equal(kind: str, got: Array, want: Array) -> Array:
-    """Lane by lane, bits except that NaNs are equal, or within the tolerance of the kind."""
+    """Compare lane by lane: bit for bit (NaNs are equal) or within the tolerance of the kind."""
     same = got == want
     if kind in ("f32", "close", "wide"):
         a, b = got.view(np.float32), want.view(np.float32)
@@ -158,7 +158,7 @@ def trials_of(slow_counts: Counts) -> int:
 
 
 def unmasked(kernel: Kernel, code: bytes) -> bytes:
-    """The same without what loads EXEC before a case: the engine then knows that EXEC is all ones."""
+    """The same without loading EXEC before a case, so that the engine knows that EXEC is all ones."""
     words = np.frombuffer(code, np.uint32).copy()
     loads = words == (0xBEFE0000 | EXEC if kernel.wave == 32 else 0xBEFE0100 | EXEC)  # s_mov exec, s20 or s[20:21]
     assert loads.any()

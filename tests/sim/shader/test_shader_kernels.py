@@ -87,7 +87,7 @@ def test_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
 
 
 def hot(kernels: CompiledKernels) -> CompiledKernel:
-    """The kernel as it is once it has run for long and its worker is done."""
+    """Return the kernel after it has run for long enough and its worker has finished."""
     kernels.of(STORE).seconds = HOT_SECONDS
     end = time.monotonic() + 60
     while not kernels._background.done(STORE) and time.monotonic() < end:
@@ -174,7 +174,7 @@ def test_worker_without_output_is_not_an_error(
 
 
 class Pages:
-    """Code from 0x10000 on, `mapped` pages of it."""
+    """Code at 0x10000, in `mapped` pages."""
 
     def __init__(self, code: bytes, mapped: int) -> None:
         self.code = code.ljust(4096 * mapped, b"\0")

@@ -49,7 +49,7 @@ def load_kernel(wave: int) -> str:
 
 
 def store_kernel(name: str) -> str:
-    """One form; then all of the LDS to s[2:3]."""
+    """Run one form, then store all of the LDS to s[2:3]."""
     size = LDS_STORES[name][0]
     text = FILL + "".join(f"global_load_b32 v{4 + word}, v1, s[4:5] offset:{256 * word}\n" for word in range(4))
     text += "s_wait_loadcnt 0x0\ns_mov_b64 s[16:17], exec\ns_mov_b64 exec, s[6:7]\n"
@@ -155,7 +155,7 @@ def run(
 
 
 def inside(wave: int) -> dict[str, np.ndarray]:
-    """Offsets that are aligned as the LDS wants dwords."""
+    """Return offsets with the dword alignment that the LDS requires."""
     return {name: (item & ~3).astype(np.uint32) for name, item in offsets(wave).items()}
 
 
@@ -200,7 +200,7 @@ def test_lds_stores(name: str) -> None:
 
 
 def pattern_lanes(field: int, lane: int) -> int:
-    """The manual's text, line by line, of a wave of 32."""
+    """Implements the manual's pseudocode line by line, for wave32."""
     if field >= 0xE000:
         turned = sum((lane >> bit & 1) << 4 - bit for bit in range(5))
         return turned >> (field & 31).bit_count() | lane & field & 31

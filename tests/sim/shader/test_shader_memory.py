@@ -38,7 +38,7 @@ def registers(first: int, count: int) -> str:
 
 
 def placed() -> dict[str, int]:
-    """The result register of each load form, quads apart so that tuples do not overlap."""
+    """Return the result register of each load form, four registers apart so that tuples do not overlap."""
     return {name: FIRST + 4 * number for number, name in enumerate(LOADS)}
 
 
@@ -51,7 +51,7 @@ s_wait_loadcnt 0x0
 
 
 def load_kernel(line: Callable[[str, str], str], prepare: str = "") -> str:
-    """Offsets from s[0:1]; what `line`(form, registers) makes of each form; the results to s[4:5]."""
+    """Load offsets from s[0:1], run `line`(form, registers) for each form, and store the results to s[4:5]."""
     ends = [placed()[name] + words(LOADS[name][0]) for name in LOADS]
     used = [r for name, end in zip(LOADS, ends, strict=True) for r in range(placed()[name], end)]
     text = BEGIN + "".join(f"v_mov_b32 v{r}, {KEPT:#x}\n" for r in used) + prepare
@@ -158,7 +158,7 @@ def test_machine_code_matches_assembled_sources(slow_counts: Callable[[int, int]
 
 
 def offsets(wave: int) -> dict[str, np.ndarray]:
-    """Byte offsets of the lanes, in bounds for 16 bytes at offset + 12."""
+    """Return the byte offsets of the lanes, in bounds for 16 bytes at offset + 12."""
     lane = np.arange(wave)
     random = np.random.default_rng(7)
     return {
@@ -181,7 +181,7 @@ def masks(wave: int) -> tuple[int, ...]:
 
 
 def levels(form: str, wave: int, number: int) -> tuple[str, ...]:
-    """All of them for the form that kernels use most."""
+    """Test all of them for the form that kernels use most."""
     if form == "saddr":
         return ("full", LEVELS[number % 2])
     return ("full",) if wave == 32 else ("fast",)

@@ -16,7 +16,7 @@ KINDS = {np.float16: (np.uint16, 10), np.float32: (np.uint32, 23)}
 
 
 def nearest(exact: Fraction, kind: type) -> np.floating:
-    """The float next to a rational, ties to even, by counting representable values."""
+    """Round a rational to the nearest float, ties to even, by counting representable values."""
     low, high = kind(-np.inf), kind(np.inf)
     with np.errstate(over="ignore"):
         guess = kind(float(exact))
@@ -31,7 +31,7 @@ def nearest(exact: Fraction, kind: type) -> np.floating:
 
 
 def triples(kind: type, count: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Unkind numbers, and sums that nearly cancel or lie next to ties."""
+    """Return difficult numbers, and sums that nearly cancel or are close to ties."""
     unsigned, mantissa = KINDS[kind]
     name = f"f{8 * np.dtype(kind).itemsize}"
     a, b, c = (values(name, rng, count).astype(unsigned).view(kind).copy() for _ in range(3))

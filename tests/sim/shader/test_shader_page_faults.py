@@ -61,9 +61,9 @@ def the_fault_at(
 
 
 def buffer_before_nothing(s: Stage, owner: SimMachine) -> int:
-    """A page behind which the GPU has none: mmap may place two buffers side by side, in either order.
+    """A page with no GPU page after it, because mmap may place two buffers next to each other in either order.
 
-    Nothing may be allocated afterwards: it could lie there.
+    Nothing may be allocated afterwards, because it could be placed there.
     """
     [vm] = [file.vm for file in owner.processes[0].files.values() if isinstance(file, DrmFile)]
     while True:

@@ -76,7 +76,7 @@ def test_quick_and_optimised_code_have_same_results_and_findings(
 
 @pytest.fixture
 def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Waves are put aside after about 25 instructions."""
+    """Waves are suspended after about 25 instructions."""
     monkeypatch.setattr(group_runner, "SLICE_FUEL", 25)
     group_runner.runners.cache_clear()
     yield

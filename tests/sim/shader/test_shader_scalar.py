@@ -275,7 +275,7 @@ INDEXED = [
 
 
 def _execution(name: str, first: int, exec_before: int, saved: int, exec_after: int) -> Case:
-    """EXEC is put back by a move from s28, so its value is seen through s30."""
+    """EXEC is restored by a move from s28, so its value is read through s30."""
     words = [
         *move(EXEC, exec_before),
         sop1(name, DESTINATION, FIRST),

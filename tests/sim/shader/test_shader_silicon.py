@@ -115,7 +115,7 @@ def test_stochastic_rounding_of_arbitrary_values() -> None:
 
 
 def one_unit_beside(row: Captured, value: int) -> bool:
-    """A function of an ordinary number whose table was not derived."""
+    """A function for ordinary numbers whose table was not derived."""
     ordinary = 0 < row.given[0] & 0x7F800000 < 0x7F800000
     return row.group == "functions" and ordinary and abs(value - row.want) == 1
 

@@ -25,7 +25,7 @@ u32 numbers 8
 
 
 def run(write: Callable[[StructuredBuilder, RecordView], None], table: RecordBlock) -> int:
-    """The i64 that the function of one TABLE gives."""
+    """Return the i64 result of the function for one TABLE."""
     module = KernelModule("test")
     b, (record,) = define(module, "tested", I64, table=TABLE)
     write(b, record)

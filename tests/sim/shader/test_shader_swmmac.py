@@ -45,7 +45,9 @@ def by_rows(elements: Array, wave: int, of_lanes: int) -> Array:
 
 
 def sparse(name: str, wave: int, key: int, a: Array, b: Array, index: Array) -> tuple[Array, Array, Array]:
-    """Bits of A's stored elements [16, n], of B's columns [16, 2n], and which of B's each of A's meets [16, n]."""
+    """Return the bits of A's stored elements [16, n] and of B's columns [16, 2n], and the index of the element of
+    B that each element of A is multiplied by [16, n].
+    """
     bits = FORMS[name][3]
     of_a, of_b = fields(a, bits), fields(b, bits)
     stored = of_a.shape[1]
@@ -69,7 +71,7 @@ def accumulator(words: Array, wave: int, half: bool) -> Array:
 
 
 def inputs(name: str, wave: int, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-    """A [wave, 4], B, C [wave, 8], index [wave]; floats of everyday size."""
+    """Return A [wave, 4], B, C [wave, 8] and index [wave], with floats of ordinary magnitude."""
     kind = name.split("_")[4]
     if kind not in ("f16", "bf16"):
         a, b = (rng.integers(0, 1 << 32, (wave, n), U32) for n in (4, 8))

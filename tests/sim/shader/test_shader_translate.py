@@ -23,14 +23,14 @@ CHUNK = 150
 
 
 def translated(code: bytes, *, wave: int = 32, full: bool = True, level: str = "full") -> Translation:
-    """Raises RuntimeError where LLVM finds the IR invalid."""
+    """Raises RuntimeError if LLVM rejects the IR."""
     result = translate(KernelVariant(code, default_target(wave), full, Checks(level), vgprs=256, user_sgprs=16))
     llvm.parse_assembly(result.text).verify()
     return result
 
 
 def encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[str, bytes]]:
-    """Some encodings of each instruction that LLVM's tests have."""
+    """Return some encodings of each instruction in LLVM's tests."""
     result: dict[str, list[bytes]] = defaultdict(list)
     target = target_of("gfx1201", wave)
     for line in (data_dir / "gfx12" / "gfx1201_w32.tsv").read_text().splitlines():

@@ -22,7 +22,7 @@ SPECIAL = (
 
 
 def floats(rng: np.random.Generator, count: int) -> Array:
-    """Any bits, but half of them of ordinary size."""
+    """Return random bits, half of them of ordinary magnitude."""
     any_bits = rng.integers(0, 1 << 32, count, dtype=np.uint64).astype(U32).view(F32)
     ordinary = (rng.standard_normal(count) * 8).astype(F32)
     result = np.where(rng.integers(2, size=count) > 0, any_bits, ordinary)
@@ -92,13 +92,15 @@ def test_compiled_double_division_is_exact(slow_counts: Counts) -> None:
 
 
 def rounded(value: mpmath.mpf, precision: int = 24) -> float:
-    """To `precision` bits, without a limit to the exponent."""
+    """Round to `precision` bits with an unlimited exponent."""
     with mpmath.workprec(precision):
         return +value
 
 
 def exact(name: str, x: float) -> float:
-    """The correctly rounded float32 of a finite, normal (or zero) input, denormal results flushed."""
+    """Return the correctly rounded float32 result for a finite, normal (or zero) input, with denormal results
+    flushed.
+    """
     with mpmath.workprec(400):
         m = mpmath.mpf(x)
         if name in ("log", "rsq", "sqrt") and x < 0:

@@ -48,7 +48,7 @@ def halves(instruction: Instruction) -> Iterator[Instruction]:
 
 
 def registers(operands: tuple[Operand, ...]) -> tuple[set[int], set[int]] | None:
-    """VGPRs and SGPRs (M0 and VCC among them) that operands name; None where the frame cannot have them."""
+    """Return the VGPRs and SGPRs (including M0 and VCC) of the operands; None if the frame cannot have them."""
     vgprs: set[int] = set()
     sgprs: set[int] = set()
     for operand in operands:
@@ -123,7 +123,7 @@ LANE, LANE_4, LANE_16 = 250, 251, 252  # VGPRs: the lane's number, times 4, time
 
 
 def prologue() -> list[int]:
-    """Inputs to v160 to v191 and s60 to s91, the output's address to s[98:99]."""
+    """Load inputs to v160 to v191 and s60 to s91, and the output address to s[98:99]."""
     words = [0x360000FF | LANE << 17, 0x3FF]  # v_and_b32 v250, 0x3ff, v0
     words += [0x30000082 | LANE_4 << 17 | LANE << 9, 0x30000084 | LANE_16 << 17 | LANE << 9]  # v_lshlrev_b32
     for to, source, size_bytes in ((96, 0, in_bytes(32)), (98, 2, OUT_BYTES)):
@@ -149,7 +149,9 @@ def results_of(vector: Vector) -> int:
 
 
 def words_of(vector: Vector, first: int, number: int) -> list[int]:
-    """Its registers get inputs, it runs under a mask, and what it may have changed goes to result registers."""
+    """Load inputs into its registers, run it under a mask, and copy the registers that it may have changed to
+    result registers.
+    """
     out = [v_mov(v, 256 + FIRST_INPUT + (7 * number + 3 * i) % 32) for i, v in enumerate(vector.vgprs)]
     out += [s_mov(s, SCALAR_INPUT + (5 * number + i) % 32) for i, s in enumerate(vector.sgprs)]
     out += [S_CMP_EQ_1 | SCALAR_INPUT + 25, s_mov(EXEC_LO, SCALAR_INPUT + 20)]

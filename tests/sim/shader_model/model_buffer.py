@@ -15,7 +15,7 @@ U8, U64, I64 = np.uint8, np.uint64, np.int64
 
 
 def bind(instruction: Instruction, width: int) -> Step | None:
-    """Raw and structured buffers without swizzle (manual 9.4): what is out of range reads 0 and is not stored."""
+    """Raw and structured buffers without swizzle (manual 9.4): accesses out of range read 0 and store nothing."""
     name = instruction.mnemonic.removeprefix("buffer_")
     load = name.startswith("load_") and name[5:] in LOADS
     if not load and not (name.startswith("store_") and name[6:] in STORES):

@@ -35,12 +35,12 @@ Step = Callable[[Wave], Any]
 
 
 class ModelError(Exception):
-    """The model cannot go on: what it met, and where."""
+    """The model cannot continue; states the cause and the location."""
 
 
 @dataclass(slots=True)
 class Group:
-    """The waves of a workgroup: their LDS and barrier."""
+    """The waves of a workgroup, with their LDS and barrier."""
 
     memory: Memory
     lds: Array
@@ -56,7 +56,7 @@ class Group:
 
 
 class Program:
-    """A kernel's instructions, bound to functions when first met."""
+    """A kernel's instructions, which are bound to functions at first use."""
 
     def __init__(self, code: bytes, width: int, code_va: int) -> None:
         self.code, self.width, self.code_va = code, width, code_va
@@ -88,7 +88,9 @@ _MEMORY: dict[str, Callable[[Instruction, int], Step | None]] = {
 
 
 def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
-    """The instruction as a function of a wave. Raises ModelError for what the model lacks."""
+    """Return the instruction as a function of a wave. Raises ModelError for instructions that the model does not
+    implement.
+    """
     encoding = instruction.encoding
     step: Step | None = None
     try:
@@ -114,7 +116,7 @@ def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
 
 
 class ModelDevice:
-    """An address space over NumPy arrays. `level`, `perturb` and `threads` are taken and mean nothing here."""
+    """An address space over NumPy arrays. `level`, `perturb` and `threads` are accepted and ignored."""
 
     def __init__(
         self, *, level: str = "full", perturb: int = 0, threads: int = 1, fuel: int | None = None
@@ -124,7 +126,7 @@ class ModelDevice:
         self.trace: Callable[[int, Instruction, Wave], None] | None = None
 
     def place(self, array: Array, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
-        """VA of a live view of the array's bytes (C-contiguous); results appear in the array itself."""
+        """Return the VA of a live view of the array's bytes (C-contiguous); results appear in the array itself."""
         if not array.flags.c_contiguous:
             raise ValueError(f"{name or 'array'}: not C-contiguous; pass np.ascontiguousarray(array)")
         return self.memory.place(array.reshape(-1).view(np.uint8), name, write and array.flags.writeable)
@@ -145,7 +147,7 @@ class ModelDevice:
         mode: int = 0xF0,
         name: str = "kernel",
     ) -> list[Any]:
-        """Run one workgroup after another; its waves take turns from barrier to barrier. Raises Fault."""
+        """Run one workgroup after another; the waves of a workgroup take turns between barriers. Raises Fault."""
         code_va = self.memory.place(np.frombuffer(bytes(code), np.uint8), name, write=False)
         program = Program(bytes(code), wave, code_va)
         with np.errstate(all="ignore"):
@@ -204,7 +206,7 @@ class ModelDevice:
                 raise ModelError("the waves wait at a barrier that some of them never reach")
 
     def _wave(self, program: Program, wave: Wave, entry: int) -> Iterator[bool]:
-        """Yields at every barrier it waits at; ends with the wave."""
+        """Yield at every barrier at which the wave waits; ends with the wave."""
         pc, left = entry, self.fuel
         while True:
             step, following = program.at(pc)

@@ -27,13 +27,13 @@ def numbers(bits: Array, kind: str) -> Array:
 
 
 def leading(value: Array, smallest: int) -> Array:
-    """Exponent of the leading bit, at least `smallest`."""
+    """Return the exponent of the leading bit, at least `smallest`."""
     _, power = np.frexp(np.where(np.isfinite(value), value, 0.0))
     return np.where((value == 0) | ~np.isfinite(value), smallest, np.maximum(power - 1, smallest))
 
 
 def scaled_floor(value: Array, grid: Array) -> Array:
-    """How many units 2**grid fit, rounded towards -infinity."""
+    """Return the number of units 2**grid, rounded towards -infinity."""
     return np.floor(np.ldexp(value, np.minimum(-grid, 2000)))
 
 

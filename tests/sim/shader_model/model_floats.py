@@ -20,7 +20,7 @@ _MANTISSA = {F16: 10, F32: 23, F64: 52}
 
 
 def to_odd(high: Array, low: Array) -> Array:
-    """The exact sum high + low (high the nearest float64) rounded to odd."""
+    """Return the exact sum high + low (high is the nearest float64) rounded to odd."""
     bits = high.view(np.uint64)
     move = (low != 0) & (bits & np.uint64(1) == 0) & np.isfinite(high)
     return np.where(move, np.nextafter(high, np.where(low > 0, np.inf, -np.inf)), high)
@@ -93,7 +93,7 @@ def flush(value: Array) -> Array:
 
 
 def flushed(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A transcendental: denormals flushed on both sides."""
+    """Compute a transcendental function with denormal inputs and results flushed."""
     return lambda x: flush(function(flush(x)))
 
 
@@ -119,7 +119,7 @@ def correctly_rounded(
 
 
 def _round(value: mpmath.mpf, to: type) -> float:
-    """An mpmath number to the nearest of `to`, ties to even, denormals included."""
+    """Round an mpmath number to the nearest value of `to`, ties to even, including denormals."""
     if value == 0:
         return to(0.0)
     exact = Fraction(int(value.man) * (-1 if value < 0 and value.man > 0 else 1)) * Fraction(2) ** int(value.exp)
@@ -146,7 +146,7 @@ def to_integer(value: Array, low: int, high: int) -> Array:
 
 
 def min_num(a: Array, b: Array) -> Array:
-    """The smaller; a number before a NaN; -0 below +0 (manual, V_MIN_NUM_F32)."""
+    """Return the smaller operand; a number is preferred to a NaN, and -0 is below +0 (manual, V_MIN_NUM_F32)."""
     return _select_number(a, b, (a < b) | (a == b) & np.signbit(a))
 
 
@@ -162,13 +162,13 @@ def _select_number(a: Array, b: Array, take_a: Array) -> Array:
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller; NaN where either is (manual, V_MINIMUM_F32)."""
+    """Return the smaller operand; NaN if either is NaN (manual, V_MINIMUM_F32)."""
     out = np.where((a < b) | (a == b) & np.signbit(a), a, b)
     return _first_nan(a, b, out)
 
 
 def _first_nan(a: Array, b: Array, out: Array) -> Array:
-    """In order of sources, quieted; a signalling one has no precedence (captured)."""
+    """Return the first NaN in order of sources, quieted; a signalling NaN has no precedence (captured)."""
     kind = a.dtype.type
     return np.where(np.isnan(a), quiet(a, kind), np.where(np.isnan(b), quiet(b, kind), out))
 
@@ -198,7 +198,7 @@ def f32_to_bf16(value: Array) -> Array:
 
 
 def small_to_f32(bits: Array, exponent_bits: int) -> Array:
-    """FP8 (E4M3: no infinity, S.1111.111 is NaN) or BF8 (E5M2) to float32; exact."""
+    """Convert FP8 (E4M3: no infinity, S.1111.111 is NaN) or BF8 (E5M2) to float32, exactly."""
     mantissa_bits = 7 - exponent_bits
     bias = (1 << exponent_bits - 1) - 1
     code = bits.astype(np.int64) & 0xFF
@@ -220,8 +220,9 @@ def small_to_f32(bits: Array, exponent_bits: int) -> Array:
 def f32_to_small(
     value: Array, exponent_bits: int, *, random: Array | None = None, saturates: bool = False
 ) -> Array:
-    """To nearest even, or with the upper bits of `random` (uint32) added below what is kept, and truncated. What
-    overflows becomes NaN (FP8) or infinity (BF8), the largest number where it `saturates`. Captured."""
+    """Round to nearest even, or add the upper bits of `random` (uint32) below the kept bits and truncate. Overflow
+    gives NaN (FP8) or infinity (BF8), or the largest number if it `saturates`. Captured.
+    """
     mantissa_bits = 7 - exponent_bits
     bias = (1 << exponent_bits - 1) - 1
     sign = np.signbit(value).astype(np.int64) << 7

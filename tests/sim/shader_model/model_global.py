@@ -31,7 +31,7 @@ def _v64(wave: Wave, register: int, active: Array) -> Array:
 
 
 class Place:
-    """Where the lanes of a global, scratch or flat access go."""
+    """Return the addresses of the lanes of a global, scratch or flat access."""
 
     def __init__(self, instruction: Instruction, address: object, saddr: object) -> None:
         self.segment = instruction.encoding

@@ -22,7 +22,7 @@ _OUT_OF_ROW = -1
 
 
 def dpp_sources(instruction: Instruction, width: int) -> Array:
-    """Which lane each lane's source 0 comes from; -1 where the pattern leaves the row."""
+    """Return the source lane of each lane's source 0; -1 if the pattern leaves the row."""
     lane = np.arange(width)
     eights = instruction.modifier("dpp8")
     if eights is not None:
@@ -51,7 +51,7 @@ _PATTERNS: dict[str, Callable[..., Array]] = {
 
 
 def dpp_reader(instruction: Instruction, register: int, width: int) -> Callable[[Wave], tuple[Array, Array]]:
-    """Source 0 as uint32 [lanes], and the lanes that may write."""
+    """Return source 0 as uint32 [lanes], and the lanes that may write."""
     source = dpp_sources(instruction, width)
     fetch_inactive = instruction.modifier("fi") is not None
     is_eight = instruction.modifier("dpp8") is not None

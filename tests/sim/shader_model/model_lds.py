@@ -26,7 +26,7 @@ U8, U32, I64 = np.uint8, np.uint32, np.int64
 
 
 def lds_access(wave: Wave, addresses: Array, size: int, data: Array | None) -> Array:
-    """Beyond the end a dword reads 0, a store is dropped (manual 3.3.5.1); here by byte."""
+    """Beyond the end a dword reads as 0 and a store is dropped (manual 3.3.5.1); here this is decided per byte."""
     lds = wave.group.lds
     offset = addresses[:, None] + np.arange(size)
     inside = offset < len(lds)

@@ -26,7 +26,7 @@ class Range:
 
 
 class Memory:
-    """Arrays at addresses of their own, with unmapped pages between them."""
+    """Arrays at separate addresses, with unmapped pages between them."""
 
     def __init__(self, base: int = 0x0000_5000_0000_0000) -> None:
         self.ranges: list[Range] = []

@@ -171,8 +171,9 @@ def _largest_for_infinity(value: Array) -> Array:
 
 
 def flush_denormal_results(mode: int, name: str, kind: str, array: Array, values: Sequence[Array]) -> Array:
-    """Zeros where results are flushed and the exact one, rounded with any exponent, is below the normal range,
-    though it was rounded up into it (captured)."""
+    """Flush results to zero if the exact result, rounded with unlimited exponent, is below the normal range, even
+    if it was rounded up into it (captured).
+    """
     exact = EXACT.get(operation(name))
     if exact is None or not flushes(mode, kind, result=True):
         return array
@@ -197,7 +198,9 @@ def saturates(mode: int) -> bool:
 
 
 def of_instruction(mode: int, name: str) -> int:
-    """The mode as it holds for one: functions round to nearest, choices flush no results (both captured)."""
+    """Return the effective mode of an instruction: functions round to nearest, and selections do not flush results
+    (both captured).
+    """
     stem = name.removeprefix("v_").removeprefix("s_").removeprefix("pk_")
     if stem.startswith(_INEXACT):
         return mode & ~15
@@ -212,7 +215,7 @@ def under_omod(mode: int, omod: int) -> int:
 
 
 def limited(mode: int, kind: str, scaled: Array, was_finite: Array) -> Array:
-    """What overflowed by omod: infinite only where the rounding is towards it, never under FP16_OVFL."""
+    """Return the result of an overflow by omod: infinite only if rounding is towards it, never with FP16_OVFL."""
     over = np.isinf(scaled) & was_finite
     if not (kind == "f16" and saturates(mode)):
         toward = {0: True, UP: scaled > 0, DOWN: scaled < 0, ZERO: False}[rounding_of(mode, kind)]

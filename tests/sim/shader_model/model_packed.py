@@ -165,7 +165,9 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
 
 
 def _first_nan(result: Array, sources: list[Array]) -> Array:
-    """Of the factors the first NaN, then that of an invalid product, then the addend; all captured."""
+    """Return the first NaN among the factors, then the NaN of an invalid product, then the addend (all
+    captured).
+    """
     a, b, c = sources
     to = result.dtype.type
     invalid = np.array([0xFE00], U16).view(F16)[0] if to is F16 else np.array([0xFFC00000], U32).view(F32)[0]
@@ -209,7 +211,7 @@ def _pair(value: Array) -> Array:
 
 
 def _dot_source(operand: Operand, is_bf16: bool, width: int) -> Read:
-    """An inline constant stands in both halves (manual 7.2.2)."""
+    """An inline constant is placed in both halves (manual 7.2.2)."""
     if operand.kind is Kind.FLOAT:
         read = vector_reader(operand, 32 if is_bf16 else 16, width, is_float=True)
         if is_bf16:

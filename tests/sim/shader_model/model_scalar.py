@@ -31,7 +31,7 @@ def signed(value: int, bits: int = 32) -> int:
 
 
 def with_test(function: Callable[..., int], bits: int) -> Callable[..., tuple[int, int]]:
-    """SCC says whether the result is not zero."""
+    """Set SCC if the result is not zero."""
 
     def tested(*sources: int) -> tuple[int, int]:
         result = function(*sources) & (1 << bits) - 1
@@ -244,7 +244,7 @@ COMPARES: dict[str, Callable[[int, int], Any]] = {
 
 
 def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
-    """The instruction as a function of a wave, None if it is not in this family."""
+    """Return the instruction as a function of a wave, None if it is not in this family."""
     name, operands = instruction.mnemonic, instruction.operands
     special = _SPECIAL.get(name)
     if special is not None:
@@ -287,7 +287,7 @@ def _packed_toward_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _float_kinds(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Of the scalar float operations: the result's format, the sources'."""
+    """Return the formats of a scalar float operation's result and sources."""
     if name in ("s_cvt_f32_i32", "s_cvt_f32_u32"):
         return "f32", (name[-3:],)
     if name.startswith("s_cvt_"):

@@ -34,7 +34,7 @@ UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 class Wave:
-    """One wave. `lanes` is EXEC as booleans, kept in step with s[126:127]."""
+    """One wave. `lanes` is EXEC as booleans, kept in sync with s[126:127]."""
 
     def __init__(self, width: int, threads: int) -> None:
         self.width = width
@@ -101,13 +101,15 @@ def bits_of(mask: Array) -> int:
 
 
 def register_code(operand: Operand) -> int:
-    """The number an SGPR operand has in encodings."""
+    """Return the number of an SGPR operand in encodings."""
     return operand.index + 108 if operand.kind is Kind.TTMP else operand.index
 
 
 def constant(operand: Operand, bits: int, *, is_float: bool = False, signed: bool = False) -> int | None:
-    """The value of a constant operand in a source of `bits`, None for registers. A literal dword in 64 bits is the
-    upper half of a float, sign-extended for a signed operation, zero-extended otherwise (manual 4.1)."""
+    """Return the value of a constant operand for a source of `bits` bits, None for registers. A literal dword in
+    64 bits is the upper half of a float, sign-extended for a signed operation, zero-extended otherwise (manual
+    4.1).
+    """
     mask = (1 << bits) - 1
     if operand.kind is Kind.INTEGER or operand.kind is Kind.IMMEDIATE:
         return int(operand.value or 0) & mask
@@ -127,7 +129,9 @@ def constant(operand: Operand, bits: int, *, is_float: bool = False, signed: boo
 def scalar_reader(
     operand: Operand, bits: int | None = None, *, is_float: bool = False, signed: bool = False
 ) -> Callable[[Wave], int]:
-    """A function that reads the operand as an integer of `bits`, by default as many as it has dwords."""
+    """Return a function that reads the operand as an integer of `bits` bits, by default the size of its
+    dwords.
+    """
     bits = 32 * operand.width if bits is None else bits
     fixed = constant(operand, bits, is_float=is_float, signed=signed) if bits <= 64 else None
     if fixed is not None:
@@ -170,7 +174,9 @@ def scalar_writer(operand: Operand) -> Callable[[Wave, int], None]:
 def vector_reader(
     operand: Operand, bits: int, width: int, *, is_float: bool = False, signed: bool = False, high: int = 0
 ) -> Callable[[Wave], Array]:
-    """A function that reads the operand as unsigned [lanes] of `bits`; `high`: the upper half for 16 bits."""
+    """Return a function that reads the operand as unsigned [lanes] of `bits` bits; `high`: the upper half for 16
+    bits.
+    """
     kind = UNSIGNED[bits]
     index = operand.index
     if operand.kind is Kind.VGPR:
@@ -203,7 +209,7 @@ SIGN = {bits: UNSIGNED[bits](1 << bits - 1) for bits in (16, 32, 64)}
 
 
 def modified(read: Callable[[Wave], Array], bits: int, negate: bool, absolute: bool) -> Callable[[Wave], Array]:
-    """Under the float modifiers, as bit operations."""
+    """Apply the float modifiers as bit operations."""
     sign = SIGN[bits]
     if absolute and negate:
         return lambda wave: read(wave) | sign

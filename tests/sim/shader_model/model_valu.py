@@ -39,8 +39,9 @@ def base_name(mnemonic: str) -> str:
 
 
 def half_picks(instruction: Instruction) -> tuple[int, int, int, int]:
-    """Which halves op_sel names: of three sources and the result. LLVM's text has it for some instructions only;
-    the hardware looks at the bits (manual 7.2.2.3)."""
+    """Return the halves selected by op_sel for three sources and the result. LLVM's text shows it only for some
+    instructions; the hardware uses the bits (manual 7.2.2.3).
+    """
     if not instruction.encoding.startswith("VOP3") or instruction.encoding.startswith("VOP3P"):
         return 0, 0, 0, 0
     bits = instruction.words[0] >> 11
@@ -48,7 +49,7 @@ def half_picks(instruction: Instruction) -> tuple[int, int, int, int]:
 
 
 class Sources:
-    """Reads an instruction's sources; under DPP also says which lanes may write."""
+    """Reads an instruction's sources; with DPP, also determines which lanes may write."""
 
     def __init__(
         self, instruction: Instruction, operands: tuple[Operand, ...], types: tuple[str, ...], width: int
@@ -95,7 +96,9 @@ def _modify(read: Callable[[Wave], Array], bits: int, operand: Operand) -> Calla
 
 
 def finish(result: Array, kind: str, clamp: bool, omod: int, mode: int = 0) -> Array:
-    """A row's result as unsigned bits, under clamp and omod; the mode says what omod's overflow gives."""
+    """Return a row's result as unsigned bits, with clamp and omod applied; the mode determines the result of an
+    overflow by omod.
+    """
     saturates = kind[0] == "w"
     kind = kind.removeprefix("w")
     dtype, bits = _DTYPES[kind], int(kind[1:])
@@ -137,7 +140,7 @@ def output_modifiers(instruction: Instruction) -> tuple[bool, int]:
 
 
 def destination_of(instruction: Instruction, bits: int) -> tuple[int, int]:
-    """The register, and which half where 16 bits are written."""
+    """Return the register, and the half if 16 bits are written."""
     operand = instruction.operands[0]
     if bits != 16:
         return operand.index, 0
@@ -173,7 +176,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
 
 
 def _plain(instruction: Instruction) -> Operand:
-    """The destination as a source, without what is written about it."""
+    """Return the destination as a source, without its modifiers."""
     return instruction.operands[0]
 
 
@@ -277,9 +280,10 @@ def _bind_select(instruction: Instruction, width: int) -> Step:
 
 
 def _bind_div_scale(instruction: Instruction, width: int) -> Step:
-    """Result and VCC: see V_DIV_SCALE in the manual. There 1/denominator of float32 is compared with float64's
-    denormals, which cannot be; float32's are meant, or the macro would lose quotients. And a denominator whose
-    inverse is a denormal is scaled down, as twice up would be infinite."""
+    """Result and VCC: see V_DIV_SCALE in the manual. The manual compares 1/denominator of float32 with float64's
+    denormals, which is impossible; it must mean float32's, otherwise the macro would lose quotients. A denominator
+    whose inverse is a denormal is also scaled down, because scaling up twice would give infinity.
+    """
     kind = "f64" if "f64" in instruction.mnemonic else "f32"
     dtype = _DTYPES[kind]
     register, mask = instruction.operands[0].index, register_code(instruction.operands[1])

@@ -77,7 +77,7 @@ def popcount(value: Array) -> Array:
 
 
 def _mask_count(first_lane: int) -> Callable[[Array, Array], Array]:
-    """Ones of the mask below the lane, plus the second source. Arrays are in lane order."""
+    """Return the number of set mask bits below the lane, plus the second source. Arrays are in lane order."""
 
     def function(mask: Array, add: Array) -> Array:
         shown = np.clip(np.arange(len(mask)) - first_lane, 0, 32)
@@ -106,7 +106,9 @@ def _align(unit: int) -> Callable[..., Array]:
 
 
 def permute_bytes(first: Array, second: Array, selector: Array) -> Array:
-    """V_PERM_B32: bytes 0 to 3 are `second`'s, 4 to 7 `first`'s, 8 to 11 signs, 12 zero, above that ones."""
+    """V_PERM_B32: selectors 0 to 3 are bytes of `second`, 4 to 7 bytes of `first`, 8 to 11 signs, 12 is zero, and
+    larger ones are all ones.
+    """
     pair = first.astype(U64) << U64(32) | second.astype(U64)
     out = np.zeros(len(pair), U32)
     for index in range(4):
@@ -123,7 +125,7 @@ def _median(kind: str) -> Callable[..., Array]:
 
 
 def med3_num(a: Array, b: Array, c: Array) -> Array:
-    """With a NaN among them the smallest number; else the one in the middle, -0 below +0 (captured)."""
+    """Return the median, with -0 below +0; if an operand is NaN, return the smallest number (captured)."""
     low = floats.min_num(floats.min_num(a, b), c)
     bits = {2: np.int16, 4: I32}[a.dtype.itemsize]
     keys = [np.where(x.view(bits) < 0, ~x.view(bits) ^ np.iinfo(bits).min, x.view(bits)) for x in (a, b, c)]
@@ -179,7 +181,7 @@ def cvt_pk_u8(a: Array, byte: Array, old: Array, rounding: int = 0) -> Array:
 
 
 def norm16(a: Array, b: Array) -> Array:
-    """Two of [-1, 1] to 16 bits each, to nearest even."""
+    """Convert two values in [-1, 1] to 16 bits each, rounded to nearest even."""
 
     def one(value: Array) -> Array:
         scaled = np.clip(value.astype(F64), -1.0, 1.0) * 32767.0
@@ -238,7 +240,7 @@ def mul_dx9(a: Array, b: Array) -> Array:
 
 
 def fma_dx9(a: Array, b: Array, c: Array) -> Array:
-    """Zero times anything is +0, to which the addend is added."""
+    """Zero times any value is +0, to which the addend is added."""
     return np.where((a == 0) | (b == 0), F32(0) + c, floats.fma32(a, b, c))
 
 
@@ -254,7 +256,7 @@ def div_fixup(kind: type) -> Callable[..., Array]:
     sign_bit = bits(1 << 8 * np.dtype(bits).itemsize - 1)
 
     def function(quotient: Array, denominator: Array, numerator: Array) -> Array:
-        """S0 the quotient so far, S1 the denominator, S2 the numerator (manual, V_DIV_FIXUP)."""
+        """S0 is the quotient so far, S1 the denominator, S2 the numerator (manual, V_DIV_FIXUP)."""
         n_bits, d_bits = numerator.view(bits), denominator.view(bits)
         sign = (n_bits ^ d_bits) & sign_bit
         exponent_n = (n_bits >> bits(fraction) & bits(top)).astype(I64)
@@ -285,7 +287,7 @@ def _integers(kind: str) -> Callable[[Array], Array]:
 
 
 def _signed_nan(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """To integers, a NaN to the end of its sign (captured; the manual has 0)."""
+    """Convert to integers; a NaN becomes the limit of its sign (captured; the manual specifies 0)."""
 
     def convert(a: Array) -> Array:
         end = np.where(np.signbit(a), -(1 << 31), (1 << 31) - 1)

@@ -19,7 +19,7 @@ U16, U32, F16, F32, F64, I64 = np.uint16, np.uint32, np.float16, np.float32, np.
 
 
 def result_place(width: int) -> tuple[Array, Array]:
-    """Lane and VGPR (32-bit results) of D[row][col] (manual 7.12.2)."""
+    """Return lane and VGPR (32-bit results) of D[row][col] (manual 7.12.2)."""
     row, col = np.meshgrid(np.arange(16), np.arange(16), indexing="ij")
     if width == 32:
         return (row >> 3) * 16 + col, row & 7
@@ -27,8 +27,9 @@ def result_place(width: int) -> tuple[Array, Array]:
 
 
 def _matrix(wave: Wave, operand: Operand, bits: int, decode: Callable[[Array], Array], groups: int) -> Array:
-    """[16, K]: lane i of every group of 16 holds row i of A (column i of B). Which k comes where does not matter
-    to the product, as A and B agree."""
+    """[16, K]: lane i of every group of 16 holds row i of A (column i of B). The order of k does not affect the
+    product, because A and B use the same order.
+    """
     parts = []
     for group in range(groups):
         for register in range(operand.width):

@@ -32,7 +32,7 @@ def program(folder: Path, name: str, body: str) -> Path:
 
 
 def printed(name: str, array: np.ndarray, head: str = "common_debug_cb_eval") -> str:
-    """As common/debug.cpp of llama.cpp prints a matrix."""
+    """Print a matrix in the format of llama.cpp's common/debug.cpp."""
     rows, width = array.shape
 
     def parts(count: int) -> list[int | None]:

@@ -147,7 +147,7 @@ def _scaled(body: Body, answer: Body, proxy: Proxy) -> Body | None:
 
 
 def _cached(body: Body, answer: Body, proxy: Proxy) -> Body | None:
-    """Answer by the first page of the prompt alone."""
+    """Answer using only the first page of the prompt."""
     ids = _ids(body)
     if ids is None or len(ids) <= 2 * PAGE or body.get("max_tokens", 0) < 2:
         return None

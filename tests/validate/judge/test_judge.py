@@ -67,7 +67,7 @@ def _assert_found(engine: Serving, lie: Lie) -> None:
 
 
 def _send(lines: str) -> dict[str, object]:
-    """Send the last curl line without curl, which a machine may lack."""
+    """Send the request of the last curl line without curl, which may not be installed."""
     words = shlex.split(lines.splitlines()[-1 if not lines.endswith("wait") else -2])
     assert words[:2] == ["curl", "-s"]
     data = words[words.index("-d") + 1].encode()

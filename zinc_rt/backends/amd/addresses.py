@@ -58,7 +58,7 @@ class AddressMap:
         return min(above, key=lambda region: (region.va, region.size_bytes), default=None)
 
     def name(self, va: int) -> str | None:
-        """Return "weights+0x40", or None if `va` is outside all allocations."""
+        """Return a name such as "weights+0x40", or None if `va` is outside all allocations."""
         region = self.at(va)
         if region is None:
             return None

@@ -127,12 +127,12 @@ class AmdBackend(ClosedAtExit):
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. The caller must have waited for every replay that uses it."""
+        """Free a buffer. The caller must first wait for every replay that uses it."""
         buffer.check_owned()
         self.memory.free(buffer)
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """Read memory. Raise ValueError for memory the CPU cannot map (heap device_local)."""
+        """Read memory. Raise ValueError for memory that the CPU cannot map (heap device_local)."""
         storage: Storage = buffer.storage
         return storage.view()[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
@@ -208,7 +208,7 @@ class AmdBackend(ClosedAtExit):
         return self._builder.build(lowered, buffers)
 
     def unload(self, executable: AmdExecutable) -> None:
-        """Free an indirect buffer. The caller must have waited for its replays."""
+        """Free an indirect buffer. The caller must first wait for its replays."""
         self._queues.forget(executable)
         self._builder.free(executable)
 

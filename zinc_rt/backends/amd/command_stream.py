@@ -30,8 +30,9 @@ def packets(
     stamps_va: int = 0,
 ) -> PacketList:
     """Return the command stream, which must run after a cache invalidation that includes instructions, and
-    the node of each dispatch. `stamps_va`: where each dispatch, which then runs alone, stores the counter
-    before and after it (stamps.py). Raise ValueError if a kernel's arguments differ from its table row."""
+    the node of each dispatch. `stamps_va`: address at which the counter is stored before and after each dispatch,
+    which then runs alone (stamps.py). Raise ValueError if a kernel's arguments differ from its table row.
+    """
     wait = (EventWrite.cs_partial_flush(), AcquireMem(STORES_OF_BEFORE[generation]))
     registers = _Registers()
     stream: list[Packet] = [*registers.set(Sh.RESTART_X, 0, 0, 0), *registers.set(Sh.RESOURCE_LIMITS, 0)]

@@ -99,14 +99,14 @@ class DeviceMemory:
             self._announce(rows)
 
     def name_parts(self, buffer: Buffer, parts: Iterable[NamedRange], *, alone: bool = False) -> None:
-        """Name the parts of a buffer that an executable uses. `alone` replaces all other names there."""
+        """Name the parts of a buffer that an executable uses. `alone`: replace all other names there."""
         storage: Storage = buffer.storage
         before = storage.parts if alone else set()
         storage.parts = {*storage.parts.difference(before), *parts}
         self.announce([*((va, 0, name) for va, _, name in sorted(before)), *sorted(storage.parts)])
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. Raise ValueError if it is not allocated here, or already freed."""
+        """Free a buffer. Raise ValueError if it is not allocated here or was already freed."""
         storage = buffer.storage
         if not isinstance(storage, Storage) or storage.block not in self._blocks:
             raise ValueError(f"{buffer.name} is not allocated on this device or was already freed")

@@ -50,8 +50,9 @@ class FenceCorrupt(ZincError):
 
 
 class Timeline:
-    """Values 1, 2, 3, … of one queue. `submitted` is the last allocated value, `seen` the last value read
-    from memory."""
+    """Values 1, 2, 3, … of one queue. `submitted` is the last allocated value, `seen` is the last value read from
+    memory.
+    """
 
     def __init__(self, name: str, address: int, gpu_va: int, wait: Callable[[TimelineFence, float], None]) -> None:
         """Create a timeline. `address` and `gpu_va` are the host and GPU addresses of one slot. `wait` blocks
@@ -84,7 +85,7 @@ class Timeline:
         return lambda: value <= self.poll()
 
     def guard(self) -> str | None:
-        """Return how the poison around the fence was damaged, or None if it is intact."""
+        """Return a description of damage to the poison around the fence, or None if it is intact."""
         changed = [index for index, word in enumerate(self._guards) if word != POISON]
         if not changed:
             return None

@@ -65,7 +65,7 @@ class SubmissionState:
 @dataclass(frozen=True, slots=True)
 class FaultState:
     """A GPU page fault, with the nearest allocation and the submissions whose packets name it, from any
-    driver. `seen`: details that only a simulated device has."""
+    driver. `seen`: details that only a simulated device provides."""
 
     text: str
     va: int

@@ -30,8 +30,9 @@ class HangReporter:
         find_fault: stopped_ring.FindFault | None = None,
         find_waves: Callable[[int], tuple[str, ...]] | None = None,
     ) -> None:
-        """Record the current state. `find_fault` returns what a simulated device knows about a page fault, by
-        queue id and address. `find_waves` returns the positions of a queue's waves."""
+        """Record the current state. `find_fault` returns a simulated device's details about a page fault, by queue
+        id and address. `find_waves` returns the positions of a queue's waves.
+        """
         self.folder = folder
         self._side = side
         self._addresses = addresses
@@ -42,7 +43,9 @@ class HangReporter:
         self._old_dumps = core_dumps(side.transport.driver)
 
     def hang(self, ring: AmdRing, what: str) -> Hang:
-        """Create a Hang for `ring`. It has the path of the saved bundle, or the reason why none was saved."""
+        """Create a Hang for `ring`. The error has the path of the saved bundle, or the reason why none was
+        saved.
+        """
         report = self.examine(ring, what)
         if self.folder is None:
             return Hang(report, None, "no folder was given for it")

@@ -35,9 +35,10 @@ class QueueFinding:
 
 
 class StoppedWaves:
-    """A check that is called while a fence is waited for. A simulated device knows at once that a wave stopped
-    permanently and reports it as an incident; hardware runs into the deadline. Earlier findings of the device
-    belong to other backends."""
+    """A check that is called while a fence is waited for. A simulated device detects immediately that a wave
+    stopped permanently and reports an incident; on hardware the deadline passes. Earlier findings of the device
+    belong to other backends.
+    """
 
     def __init__(self, instrument: AmdInstrument, incidents: list[Incident]) -> None:
         self._instrument = instrument
@@ -72,8 +73,9 @@ class AmdInstrument:
     ) -> None:
         """Attach to `device`, which other backends may share. `read` returns a kernel by name, for its source
         lines. `node_at` returns the node of a dispatch by queue id and packet address. `name_parts` is
-        DeviceMemory's. What the device found before is not this backend's, and is reported again if it happens
-        again."""
+        DeviceMemory's. Earlier findings of the device do not belong to this backend, and are reported again if
+        they recur.
+        """
         device.tell_again()
         self._before = len(device.findings())
         self._device = device
@@ -83,20 +85,21 @@ class AmdInstrument:
         self._known: dict[Any, Finding] = {}
 
     def findings(self) -> list[Finding]:
-        """Return each finding since this backend was opened once, without mere remarks about code of other
-        compilers."""
+        """Return every distinct finding since this backend was opened, without remarks about code of other
+        compilers.
+        """
         fresh = self._device.findings()[self._before :]
         reported = (item for item in fresh if not is_remark(item.rule, _finding_compiler(item)))
         return list(dict.fromkeys(map(self._to_finding, reported)))
 
     def count(self, rules: Collection[str]) -> int:
-        """Return the number of findings of these rules so far."""
+        """Return the current number of findings of these rules."""
         return sum(finding.rule in rules for finding in self._device.findings())
 
     def queue_findings(self, rules: Collection[str], since: int = 0) -> list[QueueFinding]:
-        """Return findings of these rules in order, for every queue of the device, without the first `since`.
-        Unlike `findings`, repeated findings are included, and nodes are looked up now, because another queue with
-        the same id may have had the same finding."""
+        """Return findings of these rules in order, for every queue of the device, skipping the first `since`
+        findings. Unlike `findings`, repeated findings are included, and nodes are looked up now, because another
+        queue with the same id may have had the same finding."""
         findings = [finding for finding in self._device.findings() if finding.rule in rules][since:]
         return [
             QueueFinding(finding.queue_id, finding.packet_va, self._locate_finding(finding))

@@ -45,10 +45,10 @@ class KmdSide(Protocol):
         """Create a queue. `priority` is the stream's: 0 is normal, higher values go first."""
 
     def settle(self) -> None:
-        """Wait until the GPU can reach every allocation made so far."""
+        """Wait until the GPU can access every allocation."""
 
     def flush_hdp(self) -> tuple[Packet, ...]:
-        """Make CPU writes through the BAR visible: at once, or by packets that precede the reads."""
+        """Make CPU writes through the BAR visible, either immediately or with packets that precede the reads."""
 
     def after_fence(self) -> tuple[Packet, ...]:
         """Return the packets that end every submission, after its fence."""
@@ -149,7 +149,7 @@ def wait_until_or_incident(
 ) -> None:
     """Poll until `reached`, an incident of `side`, or the timeout; call `watch` each time the side is polled.
 
-    The caller asks `reached` and `side.incidents` afterwards which it was.
+    Afterwards the caller checks `reached` and `side.incidents` to see which it was.
     """
     end = time.monotonic() + timeout_seconds
     left = timeout_seconds

@@ -39,8 +39,9 @@ KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
 
 
 def label_of(name: str, zrt: Zrt) -> str:
-    """Return the label of a kernel's code in device memory. Two backends that share a device may each have a
-    kernel of the same name; the label of another compiler's code includes the compiler."""
+    """Return the label of a kernel's code in device memory. Two backends that share a device may have different
+    kernels of the same name; the label of another compiler's code includes the compiler.
+    """
     return f"kernel {name} by {zrt.compiler}" if zrt.compiler else f"kernel {name}"
 
 

@@ -228,7 +228,7 @@ class AmdRing:
 
     @property
     def consumed_dw(self) -> int:
-        """Return the position up to which the ring has been read, on wptr's scale, as of the last look."""
+        """Return the position up to which the ring has been read, on wptr's scale, at the last update."""
         return self._consumed_dw
 
     @property

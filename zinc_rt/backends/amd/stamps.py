@@ -37,8 +37,9 @@ def end_packets(va: int) -> tuple[Packet, ...]:
 
 @dataclass(slots=True)
 class Stamps:
-    """The location of an executable's timestamps, in host-visible memory. `dispatches`: the dispatch of each
-    reading."""
+    """The location of an executable's timestamps, in host-visible memory. `dispatches`: the dispatch that each
+    timestamp belongs to.
+    """
 
     block: MemoryBlock
     simulated: bool

@@ -115,7 +115,9 @@ def window(ring: AmdRing, addresses: AddressMap) -> Window:
 
 
 def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
-    """Name the packets on both sides of rptr: hardware stops rptr at a bad packet, inside it or after it."""
+    """Name the packets on both sides of rptr, because hardware stops rptr at a bad packet, inside it or after
+    it.
+    """
     before = [item for item in items if item.offset < rptr]
     offset = next((item for item in items if item.offset == rptr), None)
     parts = []
@@ -128,14 +130,14 @@ def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, address
 
 
 def one_line(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
-    """Format a packet with those of its fields that are not 0."""
+    """Format a packet with its nonzero fields."""
     texts = item_texts(item, ring.generation, addresses.name)
     words = [word for index in sorted(texts) for word in texts[index].split()]
     return " ".join(word for word in words if not word.endswith(("=0", "(0)")))
 
 
 def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:
-    """Disassemble the buffer as it is in memory now. A difference from the built content is reported first."""
+    """Disassemble the buffer as it is in memory now. A deviation from the built content is reported first."""
     head = f"{ib.name}, {len(words)} dwords at {ib.gpu_va:#x}"
     changed = [index for index, (now, built) in enumerate(zip(words, ib.words, strict=False)) if now != built]
     if changed:
@@ -181,7 +183,7 @@ def fault_states(
 ) -> tuple[tuple[FaultState, ...], Node | None]:
     """Describe each fault: the name of its address, and the submissions in flight whose packets name that page, or
     at least the allocation. Details from a simulated device and the node of the first submission are included.
-    Addresses that a kernel computes itself are in no packet."""
+    Addresses that a kernel computes itself do not occur in packets."""
     states, node = [], None
     for incident in ring.side.incidents:
         if incident.fault is None:

@@ -99,7 +99,7 @@ class StreamQueues:
         return queue.ring
 
     def forget(self, executable: AmdExecutable) -> None:
-        """Drop the ready dwords of an executable that is not submitted any more."""
+        """Drop the ready dwords of an executable that is no longer submitted."""
         for queue in self._queues.values():
             queue.ready.pop(executable, None)
             queue.flushing.pop(executable, None)
@@ -171,7 +171,8 @@ class StreamQueues:
 
     def _flush(self, queue: _StreamQueue) -> tuple[Packet, ...]:
         """Return packets that make BAR writes of the host visible to this queue. A packet in another queue does
-        not order them."""
+        not establish an order for them.
+        """
         return self._side.flush_hdp() if queue.flushed != self._bar_writes else ()
 
     def _ready(self, queue: _StreamQueue, executable: AmdExecutable, before: Iterable[Packet] = ()) -> ReadyDwords:

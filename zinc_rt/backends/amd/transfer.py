@@ -77,7 +77,7 @@ class Transfer:
         self._ring.idle(self._timeout_seconds)
 
     def _take_half(self) -> int:
-        """Return the offset of the least recently used half, after the GPU has read it."""
+        """Return the offset of the least recently used half, once the GPU has read it."""
         self._half = 1 - self._half
         fence = self._busy[self._half]
         if fence is not None:

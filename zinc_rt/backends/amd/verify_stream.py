@@ -32,8 +32,9 @@ Extent = Callable[[str], Range]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Facts about an executable that do not come from its dwords. `block_va`: of the plan's block; `kernel` and
-    `zrt`: by the code that a dispatch runs; `extent`: of the graph's buffers."""
+    """Facts about an executable that do not come from its dwords. `block_va`: address of the plan's block;
+    `kernel` and `zrt`: by the code that a dispatch runs; `extent`: address ranges of the graph's buffers.
+    """
 
     block_va: int
     kernel: Callable[[KernelKey], LoadedKernel]

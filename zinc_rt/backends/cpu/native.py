@@ -38,8 +38,9 @@ REFUSALS = {
 
 
 def probe(host: Host) -> Availability:
-    """Probe the tier. On a machine's first time this compiles the kernels, because only a test shows whether they
-    run."""
+    """Probe the tier. The first call on a machine compiles the kernels, because only a test shows whether they
+    run.
+    """
     try:
         loaded = library(_compiler_setting(), report=_print_note)
     except UnsupportedError as error:
@@ -127,7 +128,7 @@ class NativeBackend(HostMemory):
 
 
 def _compiler_setting() -> str:
-    """Return the compiler named in the environment. Every command has checked it; it applies to the whole
+    """Return the compiler named in the environment. Every command has already checked it; it applies to the whole
     process.
     """
     return os.environ.get("ZINC_RT_CC", "").strip()

@@ -130,9 +130,10 @@ def memory_bytes() -> int:
 
 
 def advise(pages: PageRange) -> None:
-    """Read a range and return when it is resident. MADV_POPULATE_READ reads as a page fault does, in large folios
-    and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts an asynchronous read with small
-    pages: with short memory a token then took four times as long (Linux 6.18, virtio disk)."""
+    """Read a range and return when it is resident. MADV_POPULATE_READ reads like a page fault, in large folios and
+    long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts an asynchronous read with small pages:
+    if memory was short, a token took four times as long (Linux 6.18, virtio disk).
+    """
     libc = _libc()
     if libc is None:
         return

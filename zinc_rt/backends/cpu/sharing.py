@@ -104,7 +104,7 @@ def _steps(plan: DispatchPlan) -> Iterable[NativeStep]:
 
 
 def _changed_in_place(graph: OpGraph) -> frozenset[str]:
-    """Return the buffers that a node updates in place: the name refers to another value afterwards."""
+    """Return the buffers that a node updates in place: the name refers to a different value afterwards."""
     return frozenset(
         name
         for node in graph.nodes
@@ -116,8 +116,9 @@ def _changed_in_place(graph: OpGraph) -> frozenset[str]:
 
 
 def _can_share(launch: Launch) -> bool:
-    """Return whether a launch can be shared. One that reads a temporary cannot: temporaries are private to their
-    node."""
+    """Return whether a launch can be shared. A dispatch that reads a temporary cannot be shared, because
+    temporaries are private to their node.
+    """
     return launch.kernel in SHARED_KERNELS and not isinstance(launch.buffers[0], Temp)
 
 

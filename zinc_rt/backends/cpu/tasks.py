@@ -60,8 +60,8 @@ class PoolStruct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """A rule for splitting ranges, for tests: results must not depend on it. `least` 0: the value of each
-    launch.
+    """A rule for splitting ranges, used by tests because results must not depend on it. `least` 0: use the value
+    of each launch.
     """
 
     least: int = 0
@@ -106,7 +106,7 @@ class NativeExecutable:
         return Times(CLOCK, False, tuple(dispatches), host_time=True)
 
     def running(self) -> int:
-        """Return the last task of which a part was claimed; 0 before any was. May be called during a replay."""
+        """Return the last task of which a part was claimed; 0 if none was. May be called during a replay."""
         claimed = np.flatnonzero(self.cells.view(np.uint32)[:, 0])  # the lower half of `next`
         return int(claimed[-1]) if claimed.size else 0
 

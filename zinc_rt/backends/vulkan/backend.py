@@ -124,7 +124,7 @@ class VulkanBackend(ClosedAtExit):
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. The caller must have waited for every replay that uses it."""
+        """Free a buffer. The caller must first wait for every replay that uses it."""
         buffer.check_owned()
         self.memory.free(buffer)
 
@@ -183,7 +183,7 @@ class VulkanBackend(ClosedAtExit):
         return executable
 
     def unload(self, executable: VulkanExecutable) -> None:
-        """Free an executable. The caller must have waited for its replays."""
+        """Free an executable. The caller must first wait for its replays."""
         self._streams.forget(executable)
         self.builder.free(executable)
 
@@ -278,7 +278,7 @@ class VulkanBackend(ClosedAtExit):
 
     def close(self, *, drain_seconds: float | None = None) -> None:
         """Wait for running work (`drain_seconds`, by default the backend's timeout), then destroy all objects
-        created here. Raise VulkanHang if work does not finish: then nothing is destroyed, the device included. May
+        created here. Raise VulkanHang if work does not finish; then nothing is destroyed, not even the device. May
         be called twice, and has no effect in a fork of the process that opened it."""
         if self._closed or os.getpid() != self._process:
             return

@@ -14,7 +14,8 @@ POISON = bytes((0xA5, 0xFF))  # a NaN as float32, negative as an index
 @dataclass(eq=False, slots=True)
 class VulkanBlock:
     """One VkDeviceMemory and the VkBuffer over all of it. `host`: its bytes; None if the host cannot map it.
-    `guard_bytes`: poison on both sides of the used part. `keeps`: the owner of imported memory."""
+    `guard_bytes`: size of the poison on both sides of the used part. `keeps`: the owner of imported memory.
+    """
 
     name: str
     size_bytes: int

@@ -13,8 +13,8 @@ SOFTWARE = "software driver: slower than a GPU"
 
 def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
     """Select a device that can run models, and describe the reason in a line. `which` is ANY, a number, or a part
-    of a name. Raise UsageError for a number or name without a match, or a name with two; UnsupportedError if no
-    allowed device can run a model."""
+    of a name. Raise UsageError for a number or name without a match, or a name with several; UnsupportedError if
+    no allowed device can run a model."""
     chosen = pick(devices, which)
     if which in ANY and chosen.missing:
         text = "; ".join(f"{item.name}: {item.missing}" for item in _allowed_devices(devices, which))
@@ -35,7 +35,7 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
 
 
 def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
-    """Select as `choose` does, but return the first allowed device if none can run a model."""
+    """Select like `choose`, but return the first allowed device if none can run a model."""
     if which not in ANY:
         return _find_by_name(devices, which)
     allowed = _allowed_devices(devices, which)

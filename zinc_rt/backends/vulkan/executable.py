@@ -230,7 +230,9 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
 
 
 def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCommand]:
-    """Dispatch each pipeline with no workgroups: a software driver compiles a kernel at its first dispatch."""
+    """Dispatch each pipeline with zero workgroups, because a software driver compiles a kernel at its first
+    dispatch.
+    """
     for pipeline in pipelines:
         yield CmdBindPipeline(pipeline.handle)
         yield CmdPushConstants(layout, 0)

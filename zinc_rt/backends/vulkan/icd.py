@@ -17,7 +17,7 @@ OWN_LIST = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # override the folders; the 
 
 @dataclass(frozen=True, slots=True)
 class InstalledDriver:
-    """One manifest. `trouble`: why the loader cannot use it; "" if its library opens."""
+    """One manifest. `trouble`: the reason if the loader cannot use it; "" if its library can be opened."""
 
     manifest: str
     library: str = ""

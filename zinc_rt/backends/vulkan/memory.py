@@ -42,7 +42,8 @@ USAGE = (
 
 class VulkanMemory:
     """The allocations of one backend. `staged`: treat device memory as if the host could not map it. `guarded`:
-    place every allocation between pages of poison, which `spoilt` compares."""
+    place every allocation between pages of poison, which `spoilt` checks.
+    """
 
     def __init__(self, device: VulkanDevice, *, staged: bool = False, guarded: bool = False) -> None:
         self._device = device
@@ -125,7 +126,7 @@ class VulkanMemory:
         return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. Raise ValueError if it is not allocated here, or already freed."""
+        """Free a buffer. Raise ValueError if it is not allocated here or was already freed."""
         storage = buffer.storage
         if not isinstance(storage, VulkanStorage) or storage.block not in self._blocks:
             raise ValueError(f"{buffer.name} is not allocated on this device or was freed")

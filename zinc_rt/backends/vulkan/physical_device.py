@@ -85,8 +85,9 @@ class DeviceLimits:
 @dataclass(frozen=True, slots=True)
 class PhysicalDevice:
     """A device as its driver describes it. `index`: its number in `zinc-rt devices` and --device vulkan:N;
-    `position`: in vkEnumeratePhysicalDevices; `memory`: bytes of its device-local heaps; `missing`: why it cannot
-    run models; "" if it can."""
+    `position`: in vkEnumeratePhysicalDevices; `memory`: bytes of its device-local heaps; `missing`: the reason if
+    it cannot run models, else "".
+    """
 
     position: int
     name: str

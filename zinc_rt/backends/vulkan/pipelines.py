@@ -60,7 +60,7 @@ class Pipelines:
 
     def get(self, wanted: Iterable[PipelineKey]) -> tuple[Mapping[PipelineKey, Pipeline], list[Pipeline]]:
         """Return pipelines, and which of them were created by this call. Raise UnsupportedError for an unknown
-        kernel, InputError for a patch that the kernel lacks."""
+        kernel, InputError for a patch that the kernel does not have."""
         keys = tuple(dict.fromkeys(wanted))
         missing = [key for key in keys if key not in self._made]
         if missing:
@@ -150,8 +150,9 @@ class Pipelines:
         return handle.value
 
     def _driver_cache(self, data: bytes | None) -> int:
-        """Create the driver cache from a file's content if it is intact. The driver ignores data that is not its
-        own."""
+        """Create the driver cache from a file's content if it is intact. The driver ignores data that it did not
+        create.
+        """
         content = ctypes.create_string_buffer(data, len(data)) if data else None
         info = api.struct(
             "VkPipelineCacheCreateInfo", initialDataSize=len(data) if data else 0, pInitialData=content

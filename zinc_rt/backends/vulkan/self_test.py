@@ -38,7 +38,9 @@ def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
 
 
 def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[WrongBits, ...]:
-    """Return the operations with wrong bits, in order. `given`: operands other than the self-test's."""
+    """Return the operations with wrong bits, in order. `given`: operands to use instead of those of the
+    self-test.
+    """
     given = operands() if given is None else given
     numbers = range(len(OPERATIONS))
     got = results(backend, given, numbers)
@@ -47,7 +49,7 @@ def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[
 
 
 def results(backend: VulkanBackend, operands: Operands, numbers: Iterable[int]) -> np.ndarray:
-    """Return the results of consecutive operations, given by `numbers`: uint32 [operations, n]."""
+    """Return the results of the consecutive operations with these `numbers`: uint32 [operations, n]."""
     first, *others = numbers
     count, n = 1 + len(others), len(operands.a)
     sizes = {"a": 4 * n, "b": 4 * n, "c": 4 * n, "y": 4 * n * count}

@@ -108,7 +108,7 @@ class VulkanStreams:
         return fence
 
     def forget(self, executable: VulkanExecutable) -> None:
-        """Drop an executable that is not submitted any more."""
+        """Drop an executable that is no longer submitted."""
         for state in self._streams.values():
             state.prepared.pop(executable, None)
 

@@ -87,7 +87,8 @@ def device_info(physical: PhysicalDevice) -> Device:
 
 def require_devices() -> tuple[PhysicalDevice, ...]:
     """Return all devices, at least one. Raise UnsupportedError with the reason if there is none, based on the
-    drivers' manifests: a loader that meets a broken manifest may return any error."""
+    drivers' manifests, because a loader that reads a broken manifest may return any error.
+    """
     problem = ""
     try:
         if devices := list_devices():

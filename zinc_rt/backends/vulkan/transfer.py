@@ -72,7 +72,7 @@ class StagedTransfer:
         self._busy = [None, None]
 
     def _take_half(self) -> tuple[int, VulkanStorage]:
-        """Return the least recently used half, after the device has read it."""
+        """Return the least recently used half, once the device has read it."""
         half = self._next
         self._next = 1 - half
         fence = self._busy[half]

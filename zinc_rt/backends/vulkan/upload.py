@@ -27,7 +27,8 @@ def upload(
     constants: Mapping[str, np.ndarray],
 ) -> dict[str, Buffer]:
     """Return buffers by name, in the type that the kernels need. `finish` waits for all writes. Raise
-    UnsupportedError with the sizes if they do not fit; then all are freed."""
+    UnsupportedError with the sizes if they do not fit; in that case all are freed.
+    """
     arrays: Arrays = {**weights, **constants}
     buffers: dict[str, Buffer] = {}
     try:

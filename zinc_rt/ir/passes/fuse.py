@@ -349,7 +349,7 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
 
 
 def _head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
-    """Return the norm of each head, with a weight, whose result is read by RoPE only."""
+    """Return the norm of each head, with a weight, whose result is only read by RoPE."""
     index = uses.producer(name, Op.RMS_NORM)
     if index is None:
         return None
@@ -410,7 +410,7 @@ def _count_uses(graph: OpGraph) -> Uses:
 
 
 def _with_nodes(graph: OpGraph, nodes: tuple[Node, ...]) -> OpGraph:
-    """Return the graph with these nodes, without activations that no node uses any more."""
+    """Return the graph with these nodes, without activations that are no longer used."""
     named = {name for node in nodes for name in (*node.inputs, *node.outputs)}
     buffers = {name: spec for name, spec in graph.buffers.items() if spec.role != "activation" or name in named}
     return OpGraph(graph.name, graph.stage, MappingProxyType(buffers), nodes)

@@ -47,7 +47,7 @@ def kind_and_modifiers(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]
 
 
 class Tail(NamedTuple):
-    """The decoded dwords after the first two of a long encoding: DPP (`kind` is empty without it) and a
+    """The decoded dwords after the first two of a long encoding: DPP (`kind` is empty if there is none) and a
     literal.
     """
 

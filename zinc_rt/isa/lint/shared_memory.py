@@ -50,7 +50,7 @@ class SharedMemory:
 
 
 def check_shared_memory(subject: Subject, memory: SharedMemory) -> Iterator[LintFinding]:
-    """Report loads of data that the kernel stored before a barrier, without an invalidation after the barrier.
+    """Report loads of data that the kernel stored before a barrier if there is no invalidation after the barrier.
 
     In WGP mode the waves of a group run on two CUs, each with its private cache (LLVM AMDGPUUsage, memory model of
     gfx12).

@@ -27,7 +27,9 @@ def check_structure(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _check_termination(subject: Subject) -> Iterator[LintFinding]:
-    """Report blocks from which no path leaves. There is one finding, at the back edge of the first such loop."""
+    """Report blocks from which no path leaves. There is only one finding, at the back edge of the first such
+    loop.
+    """
     blocks = subject.flow.blocks
     before = predecessors(blocks)
     leaving = [

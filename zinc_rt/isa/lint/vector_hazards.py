@@ -24,7 +24,7 @@ def check_vector_hazards(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _writes_exec(instruction: Instruction) -> bool:
-    """Return whether an instruction is a v_cmpx."""
+    """Return whether an instruction is v_cmpx."""
     return instruction.row.pipe == "valu" and "exec" in instruction.row.writes
 
 
@@ -63,7 +63,7 @@ def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintF
 
 
 def _last_writers(subject: Subject, counts: Callable[[Instruction], bool]) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield (pc, pcs of the possible preceding VALU instructions) for those accepted by `counts`."""
+    """Yield (pc, pcs of the possible preceding VALU instructions) for instructions accepted by `counts`."""
     blocks = subject.flow.blocks
 
     def vector(pc: int) -> bool:

@@ -69,8 +69,9 @@ def waited_counts(instruction: Instruction) -> tuple[tuple[str, int], ...]:
 
 
 def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
-    """Return the write-backs that follow a store without a wait. Other write-backs have nothing to publish, like
-    those of a compiler's fence around LDS."""
+    """Return the write-backs that follow a store without a wait. Other write-backs have nothing to publish, for
+    example those of a compiler's fence around LDS.
+    """
     result: set[int] = set()
 
     def over(block: int, stored: bool) -> bool:

@@ -75,7 +75,7 @@ _BUILT = files(__package__) / "built"
 
 @cache
 def load(name: str) -> Zrt:
-    """Return the committed kernel `name`. Raise UnsupportedError if there is none."""
+    """Return the committed kernel `name`. Raise UnsupportedError if there is no such kernel."""
     file = _BUILT.joinpath(f"{name}.zrt")
     if not file.is_file():
         raise UnsupportedError(f"no gfx1201 kernel {name}", next="assemble it: zinc-rt asm --all")

@@ -49,7 +49,7 @@ class Compiler:
 
 
 def levels() -> tuple[str, ...]:
-    """Return the instruction-set levels of this machine. Raise UnsupportedError if there are none."""
+    """Return the instruction-set levels of this machine. Raise UnsupportedError if there are no levels."""
     levels = levels_of(platform.machine())
     if not levels:
         raise UnsupportedError(f"no native kernels for {platform.machine()}: only x86-64 and arm64 are supported")
@@ -117,8 +117,8 @@ def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
 def compile_library(
     using: Compiler, level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None
 ) -> bytes:
-    """Compile the library. `extra`: flags after FLAGS. `files`: C files to compile instead of the kernels; they
-    can include the kernels' headers.
+    """Compile the library. `extra`: additional flags after FLAGS. `files`: C files to compile instead of the
+    kernels; they can include the kernels' headers.
 
     Raise UnsupportedError with the compiler's messages.
     """
@@ -154,7 +154,7 @@ def _march(level: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment in which zig caches below our cache folder instead of the user's home."""
+    """Return an environment in which zig's cache is below our cache folder instead of the user's home."""
     folder = cache_folder() / "zig"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def _features() -> str:
-    """Return this CPU's features. Machines that share a home folder may have different ones."""
+    """Return this CPU's features. Machines that share a home folder may have different CPUs."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -88,7 +88,7 @@ ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the kernel names that the C sources declare."""
+    """Return the names of the kernels declared in the C sources."""
     return tuple(sorted({name for path in build.sources() for name in _DECLARED.findall(path.read_text())}))
 
 

@@ -23,8 +23,8 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
     """Build the kernel `name` from the committed module `spirv` and RADV's pipeline cache with only that kernel.
     `mesa` is the version that produced the cache.
 
-    Raise InputError for a module that is no kernel of ABI vk-1 or a cache with an unknown layout, UnsupportedError
-    for a kernel that needs state that T1 does not set up.
+    Raise InputError for a module that is not a kernel of ABI vk-1 or a cache with an unknown layout,
+    UnsupportedError for a kernel that needs state that T1 does not set up.
     """
     module = read(spirv, name)
     buffers, constants = arguments(module, name)
@@ -68,7 +68,7 @@ def module_hash(spirv: bytes) -> bytes:
 
 
 def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
-    """Return the LocalSize. Raise InputError unless it is given as three numbers."""
+    """Return the LocalSize. Raise InputError unless it consists of three numbers."""
     for item in module.of(Opcode.ExecutionMode):
         if item.operands[1] == _LOCAL_SIZE:
             x, y, z = item.operands[2:5]

@@ -15,7 +15,7 @@ BUILT = Path(__file__).parent / "built"
 
 @cache
 def load(name: str) -> Zrt:
-    """Return the committed kernel `name`. Raise UnsupportedError if there is none."""
+    """Return the committed kernel `name`. Raise UnsupportedError if there is no such kernel."""
     path = BUILT / f"{name}.zrt"
     if not path.is_file():
         raise UnsupportedError(

@@ -9,5 +9,5 @@ from zinc_rt.kernels.weight import Weight
 
 
 def matmul_wmma(math: Arithmetic, a: np.ndarray, b: Weight) -> np.ndarray:
-    """Multiply a [T, K] by b (N, K) -> [T, N] in the selected ordering, not in the matrix cores' own."""
+    """Multiply a [T, K] by b (N, K) -> [T, N] in the selected ordering, not in that of the matrix cores."""
     return math.linear(a, b)

@@ -26,7 +26,9 @@ OTHER_NAMES = {  # two opcodes with one function, and a name reserved by Python
 
 
 def _functions() -> dict[Op, Code]:
-    """Return the functions by opcode, in the order of their numbers. BARRIER, which computes nothing, has none."""
+    """Return the functions by opcode, in the order of their numbers. BARRIER computes nothing and has no
+    function.
+    """
     defined: dict[str, Code] = {}
     for file in pkgutil.iter_modules(reference.__path__, f"{reference.__name__}."):
         if file.name != __name__ and not file.ispkg:

@@ -10,7 +10,7 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 def table_store(math: Arithmetic, entry: np.ndarray, value: np.ndarray, table: np.ndarray) -> None:
     """Write value i32 [E] to the elements entry i32 [E] of table i32 [slots, pages], counted row-major, in place.
 
-    Raise IndexError for an entry outside the table, ValueError for one named twice.
+    Raise IndexError for an entry outside the table, ValueError for one that occurs twice.
     """
     outside = entry[(entry < 0) | (entry >= table.size)]
     if outside.size:

@@ -39,8 +39,9 @@ def _state(
     source: str = "",
     target: str = "",
 ) -> _State:
-    """Return the state's location. With ids all rows are read before any is written: if rows may overlap, several
-    sequences use a temporary."""
+    """Return the state's location. With ids, all rows are read before any is written; if rows may overlap, a
+    temporary is used for several sequences.
+    """
     out = Ref(node.outputs[1])
     if not source:
         return _State(Ref(state), out, None, None)

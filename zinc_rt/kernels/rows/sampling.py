@@ -39,7 +39,9 @@ def draw(
     sampling: Buffer,
     then: tuple[Buffer, ...],
 ) -> Iterator[Launch | Sync]:
-    """Sort, weigh and draw the non-greedy rows of the node's logits. `then`: seed, choice, position, token."""
+    """Sort, weigh and draw the non-greedy rows of the node's logits. `then`: the further operands seed, choice,
+    position and token.
+    """
     logits = Ref(node.inputs[0])
     rows, vocab = row_shape(graph, logits.name)
     places = -(-vocab // tuning.sample_block) * tuning.sample_block

@@ -30,8 +30,9 @@ def logits_adjust(
 def sample_slots(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
-    """Compute as SAMPLE does. A row without a candidate first gets token -1 and temperature 0, with which nothing
-    is drawn."""
+    """Compute as SAMPLE does. For a row without a candidate, the token is first set to -1 and the temperature to
+    0, so that nothing is sampled.
+    """
     logits, row_slot, position, record, counts = map(Ref, node.inputs)
     token = Ref(node.outputs[0])
     rows, vocab = row_shape(graph, logits.name)

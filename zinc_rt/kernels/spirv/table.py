@@ -83,7 +83,7 @@ _BUILT = files(__package__) / "built"
 
 @cache
 def module(name: str) -> bytes:
-    """Return the committed SPIR-V of kernel `name`. Raise UnsupportedError if there is none."""
+    """Return the committed SPIR-V of kernel `name`. Raise UnsupportedError if there is no such kernel."""
     file = _BUILT.joinpath(f"{name}.spv")
     if not file.is_file():
         raise UnsupportedError(f"no spirv kernel {name}", next="compile it: zinc-rt vulkan compile")

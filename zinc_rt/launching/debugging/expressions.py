@@ -47,7 +47,7 @@ FORM = "expected a register (v3, v3[5], s4, s[0:1], exec, vcc, scc, m0), lds[I],
 @dataclass(frozen=True, slots=True)
 class Shown:
     """The values of an expression. `labels`: the lane or index of each, "" for one scalar. `defined`: whether it
-    was written. `active`: whether EXEC has the lane; None for other values than lanes."""
+    was written. `active`: whether EXEC has the lane; None for values that are not lanes."""
 
     name: str
     values: np.ndarray
@@ -77,7 +77,7 @@ def value_text(value: Any, *, in_hex: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WatchPlace:
-    """A value of up to 8 bytes that can be watched: the arguments of WaveDebugger.watch, and its type."""
+    """A value of up to 8 bytes that can be watched: the arguments for WaveDebugger.watch, and its type."""
 
     base: int
     offset: int
@@ -100,7 +100,9 @@ class StateReader:
         self._prepared, self._wave, self._vgprs = prepared, wave, vgprs
 
     def read(self, text: str) -> Shown:
-        """Return the values of an expression. Raise UsageError if it is none, or names what does not exist."""
+        """Return the values of an expression. Raise UsageError if it is not an expression, or uses a name that
+        does not exist.
+        """
         return self._read(text)[0]
 
     def place(self, text: str) -> WatchPlace:
@@ -114,8 +116,9 @@ class StateReader:
         return location
 
     def holds(self, condition: str) -> bool:
-        """Return whether a comparison is true, or a single value not zero. A value that was never written is
-        neither."""
+        """Return whether a comparison is true or a single value is not zero. A value that was never written is
+        neither true nor false.
+        """
         match = _COMPARISON.fullmatch(condition.strip())
         if match is None:
             value = self._one(condition)
@@ -358,7 +361,7 @@ def _viewed(raw: np.ndarray, kind: str, text: str) -> np.ndarray:
 
 
 def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[int, ...]]:
-    """Return the indices that the text between [ and ] names. Without it, the first DEFAULT_VALUES."""
+    """Return the indices in the text between [ and ]. Without it, the first DEFAULT_VALUES."""
     count = int(np.prod(shape))
     if index is None:
         return [tuple(map(int, np.unravel_index(index, shape))) for index in range(min(count, DEFAULT_VALUES))]
@@ -379,7 +382,7 @@ def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[in
 
 
 def _picked(index: str | None, count: int, message: str) -> list[int]:
-    """Return the numbers of `5` or `0..8`, of which there are `count`."""
+    """Parse an index like `5` or a range like `0..8`, below `count`."""
     if index is None:
         return list(range(count))
     first, dots, end = index.partition("..")

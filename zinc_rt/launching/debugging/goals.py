@@ -16,7 +16,9 @@ Triple = tuple[int, int, int]
 @dataclass(slots=True)
 class Breakpoint:
     """A breakpoint. `location`: FILE:LINE, "" for a pc. `pcs`: where it stops, in `group` and `wave` (of its
-    workgroup) or any, if `condition` (of expressions.py, "": none) holds. `after`: passes without a stop."""
+    workgroup) or any, if `condition` (see expressions.py, "": none) is true. `after`: number of passes without a
+    stop.
+    """
 
     number: int
     location: str
@@ -28,7 +30,7 @@ class Breakpoint:
     passes: int = 0  # in the run so far
 
     def matches(self, stop: WaveStop, holds: Callable[[str], bool]) -> bool:
-        """Return whether it stops this wave, and count the pass if not."""
+        """Return whether it stops this wave; if not, count the pass."""
         wave = stop.wave
         if wave.pc not in self.pcs or (self.wave is not None and wave.number != self.wave):
             return False
@@ -54,7 +56,7 @@ class Breakpoint:
 
 
 class Goal(Protocol):
-    """What a command runs to. `silent`: breakpoints, watches and findings on the way do not stop."""
+    """The goal of a command. `silent`: breakpoints, watches and findings before it do not stop."""
 
     silent: bool
 
@@ -62,7 +64,7 @@ class Goal(Protocol):
         """Set the stops of the goal. Return pcs to stop at besides."""
 
     def reached(self, stop: WaveStop) -> str:
-        """Return why the launch stops here, or "" to go on."""
+        """Return why the launch stops here, or "" to continue."""
 
 
 @dataclass
@@ -95,7 +97,9 @@ class ToStep:
 
 @dataclass
 class StepWave:
-    """Run `count` instructions of a wave, or while `line` is that of its next one. Ends with the wave."""
+    """Run `count` instructions of a wave, or run while `line` is the line of its next instruction. Ends with the
+    wave.
+    """
 
     wave: WaveView
     code: KernelCode

@@ -171,7 +171,7 @@ class DebugSession:
         return self.stop
 
     def back(self, count: int = 1) -> DebugStop:
-        """Go `count` instructions of the selected wave back, or of the last one after the end."""
+        """Go back `count` instructions of the selected wave, or of the last wave after the end."""
         history = self._debugger.history()
         steps = self.stop.step
         index = self.wave.index if self.wave is not None else int(history["wave"][-1]) if len(history) else 0
@@ -356,7 +356,7 @@ class DebugSession:
         return tuple(group for group in groups if self._counts(group))
 
     def _finish(self) -> None:
-        """End the waves of the present run, and wait for the end of the launch."""
+        """End the waves of the current run, and wait for the end of the launch."""
         if self._worker is None:
             return
         if self.wave is not None:
@@ -412,7 +412,7 @@ class DebugSession:
         return self._go_on.get()
 
     def _reason(self, stop: WaveStop) -> StopReason:
-        """Return why the wave stops here; without a text it goes on."""
+        """Return why the wave stops here; "" to continue."""
         new = self._new_findings(stop.step) if stop.reasons & STOP_AT_FINDING else []
         if self._pause:
             return StopReason(self._pause)
@@ -462,7 +462,7 @@ class DebugSession:
         return self.prepared.findings.located(of_device)
 
     def _counts(self, group: FindingGroup) -> bool:
-        """Return whether a finding is one of the chosen tools, and neither a remark nor suppressed."""
+        """Return whether a finding comes from one of the selected tools and is neither a remark nor suppressed."""
         if group.error:
             return True
         counts = self.prepared.findings.counts(group.rule)

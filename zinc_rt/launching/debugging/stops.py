@@ -34,8 +34,9 @@ class WatchChange:
 
 @dataclass(frozen=True, slots=True)
 class DebugStop:
-    """Where the launch is. `reason`: why it stopped there, in words. `wave`: None after its end. `findings`: those
-    of the stop, or after the end all of them."""
+    """The position of the launch. `reason`: description of why it stopped. `wave`: None after the end. `findings`:
+    the findings of the stop, or all of them after the end.
+    """
 
     reason: str
     step: int
@@ -46,7 +47,7 @@ class DebugStop:
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """Why a wave stops, "" if it does not. `after`: the instruction before caused the findings."""
+    """The reason why a wave stops, "" if it does not. `after`: the previous instruction caused the findings."""
 
     text: str = ""
     change: WatchChange | None = None

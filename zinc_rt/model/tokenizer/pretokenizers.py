@@ -36,7 +36,7 @@ def _number_runs(text: str) -> list[tuple[int, int]]:
 
 
 def group_numbers(text: str) -> list[str]:
-    """Split numbers as afmoe and tiny_aya do: each run becomes one or two leading digits, then groups of three."""
+    """Split numbers like afmoe and tiny_aya: each run becomes one or two leading digits, then groups of three."""
     points: list[int] = []
     for start, end in _number_runs(text):
         # Only right edges are cuts: the leading group keeps the text before it, for the next stage to cut off.
@@ -45,7 +45,7 @@ def group_numbers(text: str) -> list[str]:
 
 
 def group_ascii_digits(text: str) -> list[str]:
-    r"""Split numbers as superbpe does: runs are separate words, cut before each point with a multiple of three
+    r"""Split numbers like superbpe: runs are separate words, cut before each point with a multiple of three
     ASCII digits left."""
     points: list[int] = []
     for start, end in _number_runs(text):
@@ -291,8 +291,9 @@ _BY_NAME = {name: pre for pre in PRES for name in pre.names}
 
 
 def pre_named(name: str) -> Pre:
-    """Return the row for a `tokenizer.ggml.pre` value. Raise UnsupportedError with every known name if there is
-    none."""
+    """Return the row for a `tokenizer.ggml.pre` value. Raise UnsupportedError, listing every known name, if there
+    is no such row.
+    """
     if name in _BY_NAME:
         return _BY_NAME[name]
     raise UnsupportedError(

@@ -307,7 +307,7 @@ def _space_prefix(model: str, metadata: Metadata) -> bool:
 
 
 def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Metadata) -> tuple[bool, bool, bool]:
-    """Return (add_bos, add_eos, add_sep). Raise if one is required but the file defines no such token."""
+    """Return (add_bos, add_eos, add_sep). Raise an error if one is required but not defined in the file."""
     defaults = {
         "bos": model == "llama" or (pre is not None and pre.add_bos),
         "eos": model == "t5",

@@ -197,7 +197,7 @@ def _find_ends(vocabulary: Vocabulary) -> None:
 
 
 def _set_strips(vocabulary: Vocabulary, metadata: Metadata) -> None:
-    """Mark tokens that absorb adjacent white space. Files do not define them, so the model name decides."""
+    """Mark tokens that absorb adjacent white space. Files do not define them, so they depend on the model name."""
     pre = fields.text(metadata, PREFIX + "pre") or ""
     architecture = fields.text(metadata, "general.architecture") or ""
     name = (fields.text(metadata, "general.name") or "").lower()

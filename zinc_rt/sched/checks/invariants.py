@@ -79,7 +79,7 @@ def i04(s: SchedulerState) -> str | None:
 
 
 def i05(s: SchedulerState) -> str | None:
-    """A table covers all pages from the first inside the window to the computed position, without duplicates."""
+    """A table covers all pages from the first in the window to the computed position, without duplicates."""
     for request in s.requests():
         holding = request.holding
         if holding is None:
@@ -222,8 +222,9 @@ def i12(s: SchedulerState) -> str | None:
 
 
 def i13(s: SchedulerState) -> str | None:
-    """A step respects its size limit, and contains a row for every decoding request that can run, or that does not
-    wait for its turn beside a class with a latency budget."""
+    """A step respects its size limit, and contains a row for every decoding request that can run, except those
+    that wait for their turn because of a class with a latency budget.
+    """
     plan = s.plan
     if not _in_flight(s):
         return None
@@ -300,12 +301,12 @@ def violations(s: SchedulerState) -> list[str]:
 
 
 def _in_flight(s: SchedulerState) -> bool:
-    """Whether the plan is of a step that has not been committed."""
+    """Return whether the plan belongs to a step that has not been committed."""
     return s.plan.tokens > 0 and s.plan.number > s.counts.steps
 
 
 def _tables(s: SchedulerState) -> Iterator[tuple[int, list[list[int]]]]:
-    """Whatever names pages: requests, capsules, sessions."""
+    """All objects that refer to pages: requests, capsules, sessions."""
     for request in s.requests():
         if request.holding is not None:
             yield request.tenant, request.holding.tables

@@ -48,8 +48,9 @@ class KnownRequest:
 
 @dataclass(slots=True)
 class _ShadowPool:
-    """One page group's memory: by place (page * page_tokens + token), the prefix written there, by whom, and at
-    which position."""
+    """One page group's memory: by location (page * page_tokens + token): the prefix written there, its writer and
+    its position.
+    """
 
     value: np.ndarray
     writer: np.ndarray
@@ -61,8 +62,9 @@ class _ShadowPool:
 
 
 class ShadowDevice:
-    """A StepRunner. `records`: the host's records, read when the plan binds a slot. `findings`: incorrect
-    reads and writes, as sentences in order."""
+    """A StepRunner that checks plans. `records`: the host's records, read when the plan binds a slot. `findings`:
+    incorrect reads and writes, as sentences in order.
+    """
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class ShadowDevice:
     # --- who there is
 
     def arrive(self, number: int, prompt: Sequence[int], *, start: int = 0, choices: int = 1) -> None:
-        """Register a request with its prompt. `start`: of its tenant's namespace."""
+        """Register a request with its prompt. `start`: the initial prefix of its tenant's namespace."""
         for choice in range(choices):
             tokens, prefix = np.zeros(self.ctx, np.int32), np.zeros(self.ctx, np.uint64)
             known = KnownRequest(number, choice, start, tokens, prefix, 0, 0)
@@ -195,7 +197,7 @@ class ShadowDevice:
         return self._known.get(_request_key(self.record[slot]))
 
     def _reads(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
-        """Cached keys of the tokens before, the state they left, and the tokens themselves."""
+        """Check the cached keys of the previous tokens, the resulting state, and the tokens themselves."""
         slot, begin = int(plan.slot[first]), int(plan.position[first])
         known, host = self._request_of(slot), self.records[slot]
         if _request_key(host) != _request_key(self.record[slot]):
@@ -258,7 +260,7 @@ class ShadowDevice:
         return "nothing" if writer == NOBODY else f"another state, written for request {writer}"
 
     def _targets(self, plan: StepPlan) -> Iterator[str]:
-        """Whether sequences of one step, which run side by side, write each their own rows."""
+        """Check that concurrent sequences of a step write different rows."""
         if not self.state_rows:
             return
         source, target = plan.state_source[: plan.sequences], plan.state_target[: plan.sequences]
@@ -299,7 +301,7 @@ class ShadowDevice:
                 self._state[row], self._state_of[row] = known.prefix[int(index[-1])], known.number
 
     def _rows(self, plan: StepPlan) -> Iterator[str]:
-        """What is drawn: behind which token, by whose sampling."""
+        """Check the sampled rows: after which token, and with whose sampling parameters."""
         for row in range(plan.rows):
             token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._request_of(slot)
@@ -321,7 +323,7 @@ class ShadowDevice:
                     yield self._with_step(f"slot {slot}, {known.name}: penalty row {counts} counts other tokens")
 
     def drew(self, plan: StepPlan, tokens: Sequence[int]) -> None:
-        """Record the rows of a step that a real device, run in parallel, sampled."""
+        """Record the rows of a step that were sampled by a real device running in parallel."""
         for row, token in enumerate(tokens):
             slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._request_of(slot)
@@ -339,12 +341,12 @@ def _request_key(record: np.void) -> tuple[int, int]:
 
 
 def _spread(token: int) -> int:
-    """So that no sums of other tokens are equal but by chance."""
+    """Mixing makes equal sums of different tokens improbable."""
     return (token + 1) * (token * 2654435761 + 97)
 
 
 def _spans(plan: StepPlan) -> Iterator[tuple[int, int]]:
-    """First and last token of each sequence of the step."""
+    """Return the first and last token of each sequence of the step."""
     sequence = plan.sequence[: plan.tokens]
     starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
     yield from zip(starts, [*starts[1:], plan.tokens], strict=True)

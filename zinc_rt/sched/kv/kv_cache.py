@@ -132,7 +132,7 @@ class KvCache:
     # --- admission
 
     def set_quotas(self, tenant: int, quotas: Iterable[PageQuota]) -> None:
-        """Set one quota per group. Raise UsageError, without changes, if one cannot be satisfied."""
+        """Set one quota per group. Raise UsageError, without changes, if a quota cannot be satisfied."""
         changed: list[tuple[Pages, PageQuota]] = []
         try:
             for pool, quota in zip(self.pools, quotas, strict=True):
@@ -193,7 +193,8 @@ class KvCache:
         return holding
 
     def open(self, tenant: int) -> Holding:
-        """Return the holding of a sequence that takes pages on demand: nothing is promised, cached or shared.
+        """Return the KV allocation of a sequence that takes pages on demand: nothing is promised, cached or
+        shared.
 
         `cover`, `slide` and `release` also work on it.
         """
@@ -226,8 +227,9 @@ class KvCache:
         return True
 
     def _pages_to_reserve(self, holding: Holding, group: int) -> int:
-        """Return the pages for the rest of the prompt and one more token, at most those that the group holds at
-        once."""
+        """Return the number of pages for the rest of the prompt and one more token, limited to those that the
+        group holds at once.
+        """
         table, behind = holding.tables[group], holding.prompt + 1
         tokens = min(behind, self.ctx or behind, holding.most or behind)
         to_come = -(-tokens // self.page_tokens) - len(table)
@@ -246,7 +248,9 @@ class KvCache:
     # --- a step
 
     def cover(self, holding: Holding, tokens: int) -> bool:
-        """Take pages for the first `tokens` tokens, from the promise first. Return False if one is unavailable."""
+        """Allocate pages for the first `tokens` tokens, using promised pages first. Return False if one is
+        unavailable.
+        """
         if tokens <= holding.room:
             return True
         wanted = -(-tokens // self.page_tokens)
@@ -264,7 +268,9 @@ class KvCache:
         return True
 
     def grow(self, holding: Holding) -> bool:
-        """Take one more page in every group, from the promise first. Return False if one is unavailable."""
+        """Allocate one more page in every group, using promised pages first. Return False if one is
+        unavailable.
+        """
         return self.cover(holding, holding.room + 1)
 
     def grow_each(self, holdings: Sequence[Holding]) -> bool:
@@ -296,8 +302,8 @@ class KvCache:
     ) -> None:  # fmt: skip
         """Record that a step has computed the first `count` of `tokens`.
 
-        Cache its full pages and release those that its windows have left. At a page boundary `keep` makes the
-        state a checkpoint, `rolling` keeps it until the next boundary; both only if a row is free.
+        Cache its full pages and release those that its windows have left. At a page boundary, `keep` turns the
+        state into a checkpoint and `rolling` keeps it until the next boundary; both only if a row is free.
         """
         holding.computed = count
         if count // self.page_tokens > holding.registered:
@@ -358,7 +364,7 @@ class KvCache:
         holding.spare = NO_ROW
 
     def _checkpoint(self, entry: CachedPage | None, row: int) -> bool:
-        """Make the row the checkpoint after that page, unless there is one, or the page is not cached."""
+        """Make the row the checkpoint after that page, unless one exists or the page is not cached."""
         assert self.rows is not None
         if entry is None or entry.state_row != NO_ROW or not self.prefix.holds(entry) or self.rows.cached[row]:
             return False
@@ -378,7 +384,8 @@ class KvCache:
 
     def _slide(self, holding: Holding, group: int) -> None:
         """Release the pages that no later token reads; pages for the rest of the prompt are promised again. A page
-        that another sequence of the tenant still uses stays charged, so there may be room for fewer."""
+        that another sequence of the tenant uses is still charged, so fewer pages may become available.
+        """
         pool, table = self.pools[group], holding.tables[group]
         window = self.groups[group].window
         first = max(0, holding.computed - window + 1) // self.page_tokens

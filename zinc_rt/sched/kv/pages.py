@@ -19,7 +19,7 @@ from zinc_rt.host.errors import UsageError
 
 
 class Pool:
-    """Ids from `first` to `count` - 1. Each is free, idle (cached, but not referenced) or used.
+    """Ids from `first` to `count` - 1. Each id is free, idle (cached, but not referenced) or used.
 
     Idle ids can be taken like free ones; that evicts their cache entries, which `taken_from_cache(ids)`
     reports. The order of ids depends only on the previous calls.
@@ -53,7 +53,7 @@ class Pool:
         return self.take_many(1)[0] if self.free or self.idle else None
 
     def take_many(self, count: int) -> list[int]:
-        """Take `count` ids with one reference each. The caller has checked that they are available."""
+        """Take `count` ids with one reference each. The caller must check that they are available."""
         free, users = self._free, self.users
         index = max(0, len(free) - count)
         taken = free[index:]
@@ -271,8 +271,9 @@ class Pages:
         return room if quota.most is None else min(room, quota.most - charge)
 
     def can_take(self, tenant: int, more: int, *, spare: int = 0) -> bool:
-        """Return whether the tenant may refer to `more` further pages; beyond its reservation, `spare` pages
-        must remain."""
+        """Return whether the tenant may refer to `more` additional pages; beyond its reservation, `spare` pages
+        must remain.
+        """
         account = self._accounts[tenant]
         quota, charge = account.quota, account.referred + account.promised + more
         if quota.most is not None and charge > quota.most:
@@ -300,8 +301,9 @@ class Pages:
     # --- pages
 
     def take(self, tenant: int, count: int, *, promised: int = 0) -> list[int]:
-        """Take free pages, `promised` of them from the tenant's promise; the caller has checked `can_take` for the
-        others."""
+        """Take free pages, `promised` of them from the tenant's promise; the caller must check `can_take` for the
+        others.
+        """
         account = self._accounts[tenant]
         assert promised <= min(count, account.promised), "more pages taken than promised"
         assert count == promised or self.can_take(tenant, count - promised), "a page exceeds the tenant's limit"
@@ -317,7 +319,8 @@ class Pages:
 
     def take_each(self, tenants: Sequence[int], promised: Mapping[int, int]) -> list[int]:
         """Take a free page for each of the tenants; `promised`: how many of them are promised, by tenant. Return
-        none if a tenant may not have its pages."""
+        None if a tenant is not allowed to have its pages.
+        """
         counts, guarded = Counter(tenants), self._guarded
         for tenant, count in counts.items():
             account, more = self._accounts[tenant], count - promised.get(tenant, 0)
@@ -364,7 +367,7 @@ class Pages:
         self._guarded += account.guard - before
 
     def _add_reference(self, page: int, tenant: int) -> bool:
-        """Count a reference to a page that this tenant alone does not pay for. Return whether it is the tenant's
+        """Count a reference to a page that is not paid for by this tenant alone. Return whether it is the tenant's
         first."""
         payer = self._payer[page]
         if payer == NOBODY:

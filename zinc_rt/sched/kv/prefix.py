@@ -40,8 +40,9 @@ def namespace(
 
 
 def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
-    """Return the digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the
-    page before the first, if these are not the start."""
+    """Return the digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the page
+    before the first, if tokens is not the start of a sequence.
+    """
     raw = np.ascontiguousarray(tokens, TOKEN).tobytes()
     return chain_bytes(raw, TOKEN.itemsize * page_tokens, after or within.root)
 
@@ -63,8 +64,9 @@ def split_pages(whole: bytes, size: int) -> tuple[bytes, ...]:
 @dataclass(slots=True, eq=False)
 class CachedRun:
     """Consecutive pages of tokens that were registered together, in every group. `parent`: the page before the
-    first, None at the start of a sequence. All sequences are by page, `pages` by group and page. A run has as many
-    pages as a sequence computed since the run before: those of a prompt's chunk, or of an answer."""
+    first, None at the start of a sequence. All sequences are indexed by page; `pages` by group and page. A run
+    contains the pages that a sequence computed since the previous run: those of a prompt chunk or of an answer.
+    """
 
     digests: Sequence[bytes]
     tokens: bytes
@@ -112,7 +114,7 @@ class CachedPage(tuple[CachedRun, int]):
         return run.pages[group][index]
 
     def follows(self, parent: CachedPage | None) -> bool:
-        """Return whether this is the next page after `parent`, or the first of a sequence for None."""
+        """Return whether this is the next page after `parent` (None: the first page of a sequence)."""
         run, index = self
         return parent == (run, index - 1) if index else parent == run.parent
 
@@ -123,8 +125,9 @@ class CachedPage(tuple[CachedRun, int]):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest usable prefix. `met`: the pages with matching tokens; those beyond `entries` lack a state,
-    which another request will need as well."""
+    """The longest usable prefix. `met`: the number of pages with matching tokens; those beyond `entries` have no
+    saved state, which other requests will need as well.
+    """
 
     entries: tuple[CachedPage, ...] = ()
     met: int = 0
@@ -201,7 +204,7 @@ class PrefixCache:
         return Match(tuple(pages[:count]), len(pages))
 
     def _find(self, digest: bytes, parent: CachedPage | None) -> CachedPage | None:
-        """Return the entry of a digest. It is expected after `parent`, where it needs no search in its run."""
+        """Return the entry of a digest. It usually follows `parent`, so that no search in its run is needed."""
         run = self._entries.get(digest)
         if run is None:
             return None
@@ -210,8 +213,9 @@ class PrefixCache:
         return CachedPage((run, index if result else run.digests.index(digest)))
 
     def _usable(self, pages: list[CachedPage], count: int) -> bool:
-        """Return whether every group has the pages that it reads from here on, and there is a state to continue
-        from."""
+        """Return whether every group has the pages that it will read from here on, and there is a state to
+        continue from.
+        """
         if self.recurrent and pages[count - 1].state_row == NO_ROW:
             return False
         groups = range(len(self.windows))

@@ -17,7 +17,7 @@ BROKE = "an earlier step failed"
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """The result of a check. `status` "skip": the run had no data for it, with the `reason`."""
+    """The result of a check. `status` "skip": the run had no data for it, and the `reason` is given."""
 
     id: str
     status: Literal["pass", "fail", "skip"]
@@ -50,7 +50,9 @@ def slot_within(tenant: str, steps: int) -> ScheduleCheck:
 
 
 def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
-    """Limit the seconds to the first token: the bands of its class, plus the time to get a slot after that."""
+    """Limit the seconds to the first token: the bands of its class, plus the time until it has a slot after
+    that.
+    """
     id = f"first-token-seconds/{tenant}"
 
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
@@ -111,7 +113,7 @@ def gap_below(priority: Priority, seconds: float) -> ScheduleCheck:
 
 def relative_speed(priority: Priority, minimum: float) -> ScheduleCheck:
     """Require a share of the baseline's tokens per second, over its whole run, while requests of the class
-    decode: the price of their latency budget."""
+    decode: which is the cost of their latency budget."""
     id = f"speed-beside/{priority.name.lower()}"
 
     def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
@@ -212,7 +214,7 @@ def _check_invariants(seen: SimulatedRun) -> CheckOutcome:
 
 
 def _check_all_ended(seen: SimulatedRun) -> CheckOutcome:
-    """Each class's requests all got their tokens: no wait is for ever."""
+    """Check that all requests of each class received their tokens, so that none waits forever."""
     log, settings = seen.log, seen.settings
     unended = np.flatnonzero(log.made_tokens != log.output)
     whole = len(log.prompt) - len(unended)
@@ -235,7 +237,7 @@ def _check_no_leaks(seen: SimulatedRun) -> CheckOutcome:
 
 
 def _check_ledger(seen: SimulatedRun) -> CheckOutcome:
-    """L1 to L6 of the ledger, and what it has of each tenant beside what the requests saw."""
+    """Check L1 to L6 of the ledger, and compare its counts per tenant with those of the requests."""
     if seen.broken is not None:
         return CheckOutcome("ledger", "skip", reason=BROKE)
     result = seen.unbalanced

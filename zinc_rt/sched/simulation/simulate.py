@@ -40,9 +40,9 @@ LATER_NS = 7200 * NS  # beyond all ages and times to live
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """Settings. `pages` None: enough for all slots. `classes`: with their latency budgets. `check_every`: steps
-    between checks of the invariants. After `most_steps`, or `most_seconds` of virtual time, the remaining
-    requests are cancelled."""
+    """Settings. `pages` None: enough for all slots. `classes`: priority classes with their latency budgets.
+    `check_every`: steps between checks of the invariants. After `most_steps`, or `most_seconds` of virtual time,
+    the remaining requests are cancelled."""
 
     slots: int = 16
     ctx: int = 32_768
@@ -234,7 +234,7 @@ class Simulation:
         )
 
     def _seed(self, arrival: Arrival, number: int) -> int:
-        """Of the text that the request is a piece of: its own, or that of its prefix."""
+        """Return the seed of the text that the request belongs to: its own or that of its prefix."""
         if not arrival.prefix:
             return number << TEXT_BITS
         text = self.texts.setdefault((arrival.tenant, arrival.prefix), len(self.arrivals) + len(self.texts))
@@ -243,8 +243,7 @@ class Simulation:
     # --- time goes on
 
     def _step(self) -> bool:
-        """One step, or the wait until there is something to do; False where nothing is left, or nothing more is to
-        be done."""
+        """Run one step, or wait until there is work; return False if no work is left or a limit is reached."""
         if self._is_over():
             return False
         self._submit_due()
@@ -269,7 +268,7 @@ class Simulation:
             self.next += 1
 
     def _wait(self) -> bool:
-        """To the next arrival, or to what the scheduler waits for; False where there is neither."""
+        """Advance to the next arrival or to the scheduler's next timer; return False if there is neither."""
         due = [self.arrivals[self.next].at * NS] if self.next < len(self.arrivals) else []
         if self.scheduler.live and (event := self.scheduler.next_event()) is not None:
             due.append(event)
@@ -299,7 +298,7 @@ class Simulation:
             self.seen.broken = BrokenStep(self.seen.steps, tuple(result))
 
     def _drain(self) -> None:
-        """Cancel what a limit has left over, and see that nothing is held any more."""
+        """Cancel the remaining requests after a limit, and check that no resource is in use."""
         for number in list(self.scheduler.live):
             self.scheduler.cancel(number)
             self.seen.cut += 1
@@ -312,7 +311,7 @@ class Simulation:
         self.seen.unbalanced = [*self.ledger.problems(), *self._differences()]
 
     def _differences(self) -> Iterator[str]:
-        """Where the ledger has another number than the log, which counts requests and knows no ledger."""
+        """Return where the ledger's counts differ from the log, which counts requests independently."""
         log = self.log
         whose = log.tenant if self.settings.policy == "fair" else np.zeros_like(log.tenant)
         booked = self.ledger.take().usage

@@ -162,7 +162,7 @@ class SimulationLog:
 
 
 def jain(given: np.ndarray) -> float:
-    """Return Jain's index: (sum)² / (n sum of squares). 1 if all are equal, 1/n if one has everything."""
+    """Return Jain's index: (sum)² / (n sum of squares). It is 1 if all are equal and 1/n if one has everything."""
     squares = float((given.astype(float) ** 2).sum())
     return float(given.sum()) ** 2 / (len(given) * squares) if squares else 1.0
 

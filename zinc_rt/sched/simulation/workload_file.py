@@ -164,7 +164,7 @@ def _name(value: Any) -> str | None:
 
 
 def _class(value: Any) -> Priority | None:
-    """By name, or by its number: 0 is interactive."""
+    """Parse a class by name or by number (0 is interactive)."""
     if isinstance(value, str) and value.lower() in CLASS_NAMES:
         return Priority[value.upper()]
     return (

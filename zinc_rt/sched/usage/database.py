@@ -114,8 +114,9 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open the database for reading while others may write. Raises as `open_to_write`, and if the file does
-    not exist."""
+    """Open the database for reading while others may write. Raises the errors of `open_to_write`, and an error if
+    the file does not exist.
+    """
     if not path.is_file():
         raise unreadable(path, FileNotFoundError())
     try:
@@ -132,7 +133,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def write_batch(connection: sqlite3.Connection, process: str, unwritten: UnwrittenUsage) -> None:
-    """Write the batch atomically. Raises sqlite3.Error if the file cannot be written now."""
+    """Write the batch atomically. Raises sqlite3.Error if the file is currently not writable."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         for table, rows in (("usage", unwritten.usage), ("device", unwritten.device)):
@@ -172,7 +173,7 @@ def input_error(path: Path, error: Exception) -> InputError:
 
 
 def _text(data: bytes) -> str:
-    """Names as they are, also in a damaged file."""
+    """Return names unmodified, even from a damaged file."""
     return data.decode(errors="replace")
 
 

@@ -42,8 +42,9 @@ def is_latency(counter: str) -> bool:
 
 
 def quantile_ns(counters: Mapping[str, int], kind: str, share: float) -> float | None:
-    """Return the duration in nanoseconds that `share` (0 to 1) of the counted ones do not exceed, within ERROR;
-    None if none was counted."""
+    """Return the duration in nanoseconds that is not exceeded by a fraction `share` (0 to 1) of the counted
+    durations, within ERROR; None if none was counted.
+    """
     buckets = _buckets(counters, kind)
     rank, seen = math.ceil(share * sum(buckets.values())), 0
     for bucket in sorted(buckets):
@@ -55,8 +56,9 @@ def quantile_ns(counters: Mapping[str, int], kind: str, share: float) -> float |
 
 def quality(counters: Mapping[str, int]) -> dict[str, Any]:
     """Return an account's quality of service for reports: `count`, `p50_ms` and `p99_ms` of both latencies, None
-    without a token; `prefix_hit_rate`, the share of prompt tokens that came from the prefix cache, None without
-    a prompt."""
+    without a token; `prefix_hit_rate`, the fraction of prompt tokens that came from the prefix cache, None without
+    a prompt.
+    """
     result: dict[str, Any] = {}
     for kind in KINDS:
         values = {f"p{share}_ms": _milliseconds(quantile_ns(counters, kind, share / 100)) for share in SHARES}
@@ -77,7 +79,7 @@ def reported(counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
-    """The buckets of a kind by number. A name without one, as in a damaged file, is none."""
+    """The buckets of a kind by number. A name without a bucket number, as in a damaged file, is not a bucket."""
     result = ((counter.partition("."), value) for counter, value in counters.items())
     return {int(number): value for (name, _, number), value in result if name == kind and number.isdecimal()}
 

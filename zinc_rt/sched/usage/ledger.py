@@ -46,8 +46,8 @@ INPUT_KINDS = slice(StepKind.PROMPT_TOKENS_COMPUTED, StepKind.DRAFT_INPUTS + 1)
 
 
 class DrawnTokens(NamedTuple):
-    """The tokens that a step drew. `tenants`: i64 [n]; `later`: bool [n], not the first of its answer; `took_ns`:
-    i64 [n], the time since the arrival of the request, or since its last token if `later`."""
+    """The tokens that a step sampled. `tenants`: i64 [n]; `later`: bool [n], not the first of its answer;
+    `took_ns`: i64 [n], the time since the arrival of the request, or since its last token if `later`."""
 
     tenants: np.ndarray
     later: np.ndarray
@@ -66,7 +66,7 @@ class StepUsage:
 
 
 class RunnerCounts(NamedTuple):
-    """A runner's work since it started. A failed step is neither in it nor in any tenant's counts."""
+    """A runner's work since it started. A failed step is not counted in it or for any tenant."""
 
     steps: int = 0
     input_tokens: int = 0
@@ -162,7 +162,7 @@ class UsageLedger:
             self._fresh_usage[self.tenants[tenant], counter] += amount
 
     def _fold(self) -> None:
-        """Bring the steps held apart into the sums."""
+        """Add the pending steps to the sums."""
         steps, self._held = self._held, 0
         counts, paid = self._counts[:steps], self._paid[:steps]
         self._sums += counts.sum(0)
@@ -188,7 +188,7 @@ class UsageLedger:
             self._latencies.update(dict(zip(result.tolist(), counts.tolist(), strict=True)))
 
     def _settle(self) -> None:
-        """Bring the sums to the names they belong to."""
+        """Add the sums to the counters of the corresponding names."""
         self._fold()
         for kind in StepKind:
             self._give(self.tenants, kind.name.lower(), self._sums[kind])

@@ -151,7 +151,7 @@ class LedgerStore:
             self._told(self.health())
 
     def _write(self, ledgers: Mapping[str, UsageLedger]) -> str:
-        """One batch; why it could not be written, "" where it was."""
+        """Write one batch; return the reason if it could not be written, else ""."""
         minute = int(time.time() // 60)
         since = time.monotonic()
         for model, ledger in ledgers.items():

@@ -78,7 +78,7 @@ def _side(connection: sqlite3.Connection, of: str, span: tuple[int, int]) -> Sum
 
 
 def fold(connection: sqlite3.Connection, *, before_minute: int) -> None:
-    """Merge the minutes before that minute's day into one row per day, at midnight. Sums of whole days do not
+    """At midnight, merge the minutes of previous days into one row per day. Sums of whole days do not
     change. Raises sqlite3.Error without changes."""
     old = f"minute < {before_minute // DAY * DAY} AND minute % {DAY} <> 0"
     try:

@@ -28,8 +28,9 @@ class Answers:
     def __init__(
         self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader], *, shown: bool = True
     ) -> None:
-        """Create the streams of `asks`. `reader` creates the reader of a choice. Without `shown`, generated
-        text is omitted and only the prompts are counted."""
+        """Create the streams of `asks`. `reader` creates the reader of a choice. If `shown` is false, generated
+        text is omitted and only the prompts are counted.
+        """
         self.model, self.asks = model, asks
         self.quiet_seconds: float | None = None
         self.choices = [ChoiceText(index, reader(), shown) for index in range(sum(ask.sampling.n for ask in asks))]
@@ -40,7 +41,7 @@ class Answers:
         self._open = len(asks)
 
     async def begin(self, server: InferenceServer) -> Self:
-        """Submit all requests. Raises ServeError and submits none if one is refused."""
+        """Submit all requests. Raises ServeError and submits none if one is rejected."""
         async with AsyncExitStack() as stack:
             for ask in self.asks:
                 self.streams.append(await stack.enter_async_context(await server.submit(ask)))
@@ -131,7 +132,7 @@ class Answers:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Return what the simulated device had reported when the answers were complete."""
+        """Return the findings of the simulated device at the time when the answers were complete."""
         return max((stream.findings for stream in self.streams), key=len)
 
     def usage(self) -> UsageReply:

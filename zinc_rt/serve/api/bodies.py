@@ -103,8 +103,9 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
 
 
 async def _discard(receive: Receive) -> None:
-    """Discard the rest of the body for a short time. A client whose connection closes while it sends never
-    reads the error response."""
+    """Discard the rest of the body for a short time. A client whose connection is closed while it sends never
+    reads the error response.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(DISCARD_SECONDS):
             while (message := await receive())["type"] == "http.request" and message.get("more_body", False):

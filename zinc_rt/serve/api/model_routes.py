@@ -84,7 +84,7 @@ def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
 
 def _memory(engine: Engine) -> dict[str, int]:
     """Return the bytes of a resident model's buffers. `host_weights_bytes` of its weights are in host memory, on a
-    device with memory of its own.
+    device with separate memory.
     """
     used, residency = engine.variants.resident.memory(), engine.variants.residency
     return {

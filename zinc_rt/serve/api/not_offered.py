@@ -26,7 +26,7 @@ router = APIRouter(responses=REFUSALS)
 
 @router.post("/v1/embeddings", response_model=None, include_in_schema=False)
 async def embeddings(request: Request, body: EmbeddingsBody, by: Inference) -> NoReturn:
-    """Check the key, the body and the model, then refuse the request."""
+    """Check the key, the body and the model, then reject the request."""
     model = model_of(server_of(request), body.model)
     raise not_offered(f"embeddings of {model.id}", "the model generates text and has no pooling")
 

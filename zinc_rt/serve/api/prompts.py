@@ -37,8 +37,8 @@ class Prompt:
 def check_length(model: ServedModel, characters: int, minimum: int, param: str) -> None:
     """Reject a text that cannot fit the context, before it is tokenized.
 
-    The lower bound is `minimum` tokens plus one per as many characters as the longest token covers. Raises
-    ServeError 400.
+    The lower bound is `minimum` tokens, plus one for each group of as many characters as the longest token covers.
+    Raises ServeError 400.
     """
     longest = model.core.tokenizer.longest if model.core.tokenizer is not None else 1
     minimum = max(minimum, -(-characters // longest))
@@ -78,8 +78,9 @@ async def chat_prompt(
 
 
 async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]:
-    """Return the prompts of the body. Raises ServeError 400 if there are none, or for text if the model has
-    no tokenizer."""
+    """Return the prompts of the body. Raises ServeError 400 if there are no prompts, or for text if the model has
+    no tokenizer.
+    """
     prompt: Any = body.prompt
     alone = isinstance(prompt, str) or bool(prompt and isinstance(prompt[0], int))
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt

@@ -56,8 +56,9 @@ async def list_slots(
     model: Annotated[str | None, Query(max_length=256)] = None,
     fail_on_no_slot: Annotated[str | None, Query(max_length=16)] = None,
 ) -> list[SlotReply]:
-    """List all slots for an admin key, or the slots of the key's tenant. `fail_on_no_slot`: respond with 503
-    if no slot is free."""
+    """List all slots for an admin key, or the slots of the key's tenant. `fail_on_no_slot`: return 503 if no slot
+    is free.
+    """
     of = model_of(server_of(request), model)
     scheduler = of.core.scheduler
     if fail_on_no_slot and not scheduler.slots.free:

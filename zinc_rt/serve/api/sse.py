@@ -100,5 +100,5 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def receiver(request: Request) -> Receive:
-    """Return a receive function for a request whose body was read: its next message is the disconnect."""
+    """Return a receive function for a request whose body was read, so its next message is the disconnect."""
     return request._receive

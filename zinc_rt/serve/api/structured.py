@@ -52,7 +52,7 @@ def _call_grammar(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> Gramm
 
 
 def _reasoning(format: Format, tokenizer: Tokenizer, prompt: str) -> tuple[str, str]:
-    """Return the tokens that end the reasoning the grammar waits for, and those that may begin it."""
+    """Return the tokens that end the reasoning that the grammar waits for, and the tokens that may begin it."""
     if format.reasoning is None:
         return "", ""
     opening, closing = format.reasoning

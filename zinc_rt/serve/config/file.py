@@ -76,7 +76,7 @@ Limits = TypeVar("Limits", bound=TenantLimits)
 
 
 def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) -> Limits:
-    """Return the tenant with the defaults for every limit that `said` does not contain."""
+    """Return the tenant with the defaults for every limit that is not in `said`."""
     names = {field.name: "class" if field.name == "priority" else field.name for field in fields(TenantLimits)}
     return replace(tenant, **{name: getattr(defaults, name) for name, word in names.items() if word not in said})
 

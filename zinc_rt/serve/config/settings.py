@@ -75,7 +75,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """Device settings, as `zinc-rt run` has them.
+    """Device settings, like those of `zinc-rt run`.
 
     `step_timeout_s`: time limit of one step. `sanitizer`, `facts`: of a simulated device; `unchecked`: allow
     a GPU on which pm4-test has not passed; `graph_cache`: reuse planned graphs from the cache folder;
@@ -164,7 +164,7 @@ class ClassTable:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
-    """The maximum number of waiting requests of each class for a model; further requests are refused with 503."""
+    """The maximum number of waiting requests of each class for a model; further requests are rejected with 503."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -190,8 +190,8 @@ class TenantLimits:
     """The guarantees and limits of a tenant; `defaults` sets them for all tenants.
 
     `slots_guaranteed` and `kv_reserved` are always available; `slots_max` and `kv_max` are never exceeded.
-    Rates, in tokens per second, delay requests; `on_limit: reject` refuses them instead.
-    `requests_per_minute` and `queue_max` refuse requests. `models`: the permitted models, None for all.
+    Rates, in tokens per second, delay requests; `on_limit: reject` rejects them instead. `requests_per_minute` and
+    `queue_max` reject requests. `models`: the permitted models, None for all.
     """
 
     __pydantic_config__ = REFUSES_UNKNOWN

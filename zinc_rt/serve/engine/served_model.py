@@ -194,8 +194,9 @@ class ServedModel:
         return None if batch is None else self._deliveries(batch)
 
     def _mark_findings(self) -> None:
-        """Mark the answers in progress if the device has reported anything. It reports an error once, so every
-        answer that still needs it may be wrong."""
+        """Mark the answers in progress if the device has reported a finding. The device reports an error only
+        once, so every unfinished answer may be wrong.
+        """
         if findings := self.core.device_findings():
             streams = list(self.streams.values())
             self.marked_answers += sum(not stream.findings for stream in streams)

@@ -130,8 +130,9 @@ class InferenceServer:
         return [sentence for sentence in reasons if sentence]
 
     def findings(self) -> list[str]:
-        """Return what the simulated devices of closed models had reported, one sentence for each model with
-        findings. Complete after `stop`."""
+        """Return the findings of simulated devices of closed models, one sentence for each model with findings.
+        Complete after `stop`.
+        """
         return list(self._findings)
 
     @property
@@ -288,8 +289,9 @@ class InferenceServer:
             _call_soon(stream.loop, partial(stream.fail, unavailable(reason, code, 10)))
 
     def _check_files(self) -> None:
-        """Check once a minute for model files that changed on disk. Such a model would load other weights
-        after the next hang, or already reads them."""
+        """Check once a minute for model files that changed on disk. Such a model would load other weights after
+        the next hang, or is already reading them.
+        """
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS

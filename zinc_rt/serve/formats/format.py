@@ -31,7 +31,7 @@ class ToolCall:
 
 
 class MalformedCall(ValueError):
-    """The text at the position of a call is not a valid call; the message has the reason."""
+    """The text at the position of a call is not a valid call; the message states the reason."""
 
 
 def call_id() -> str:
@@ -81,5 +81,5 @@ class Format:
 
 
 def text_of(parts: Sequence[Part]) -> str:
-    """Return the parts as the model wrote them."""
+    """Return the parts as written by the model."""
     return "".join(part.text if isinstance(part, Mark) else part for part in parts)

@@ -46,7 +46,7 @@ class MarkScanner:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A piece of the `index`-th call. Its id and name come once, in the first piece; the arguments are the
+    """A piece of the `index`-th call. The id and name are only in the first piece; the arguments are the
     concatenation of all pieces."""
 
     index: int
@@ -187,7 +187,7 @@ class AnswerParser:
             self._deliver(kept)
 
     def _skip_title(self) -> None:
-        """Return whether the title of the reasoning is complete, or cannot occur any more."""
+        """Return whether the title of the reasoning is complete or can no longer occur."""
         text, title, self._titled, self._title = self._titled, self._title, "", ""
         self._text(text.removeprefix(title))
 

@@ -236,7 +236,7 @@ class GrammarCompiler:
         return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
 
     async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
-        """Compile outside the event loop. Refuse the grammar if that takes longer than COMPILE_SECONDS."""
+        """Compile outside the event loop. Reject the grammar if that takes longer than COMPILE_SECONDS."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._pool, self.vocabulary)  # a second, once a model: nobody's fault
         compiled = loop.run_in_executor(self._pool, lambda: self.compile(spec, after=after, opens=opens))

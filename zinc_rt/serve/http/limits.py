@@ -105,7 +105,7 @@ def _shorten_to_limits(ask: Ask, tenant: TenantSettings) -> Ask:
 
 
 def _check_rates(tenant: TenantSettings, model: ServedModel) -> None:
-    """Refuse the request if a token rate is exceeded; for tenants with `on_limit: reject`."""
+    """Reject the request if a token rate is exceeded, for tenants with `on_limit: reject`."""
     if tenant.on_limit != "reject":
         return
     number = model.core.tenant_number(tenant.id)
@@ -134,7 +134,7 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
 
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
-    """Refuse a `fail_fast` request whose expected wait exceeds its deadline."""
+    """Reject a `fail_fast` request whose expected wait exceeds its deadline."""
     ahead = _requests_ahead(model, [item for item in Priority if item <= priority])
     wait = seconds_for(model, ahead) if ahead else 0.0
     if wait > deadline_seconds:

@@ -79,7 +79,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class AddressTaken(ZincError):
-    """The address cannot be listened on, or another process listens on it."""
+    """Raised if the server cannot listen on the address, for example because another process does."""
 
 
 def url_of(bound: socket.socket) -> str:
@@ -98,8 +98,8 @@ def listen(
     """Serve until a signal, and close everything. Return the exit code: 0 after a drain, 1 if the device was lost
     or a simulated device has reported an error, 130 if a second signal aborted requests.
 
-    `ready` is called once the models are resident. Raises ZincErrors of what cannot be opened, and OutputError
-    where the ledger could not be written.
+    `ready` is called once the models are resident. Raises ZincErrors for models and devices that cannot be opened,
+    and OutputError if the ledger could not be written.
     """
     code = asyncio.run(_serve(server, http_server(app, server.config.server), bound, ready, say))
     if code == INTERRUPTED and not server.stop(CLOSE_SECONDS):
@@ -152,7 +152,7 @@ async def _serve(
 
 
 async def _reload(server: InferenceServer, say: Callable[[str], None]) -> None:
-    """SIGHUP: the configuration's file again, or why nothing has changed."""
+    """Handle SIGHUP: reload the configuration file, or log why nothing changed."""
     try:
         result = await reload(server)
     except ServeError as error:

@@ -6,7 +6,9 @@ KEPT = 65_536
 
 
 class RequestIds:
-    """Ids by request number, the last so many. Filled by the event loop, read by anyone."""
+    """Ids by request number, for a limited number of recent requests. Written by the event loop, read by any
+    thread.
+    """
 
     def __init__(self, kept: int = KEPT) -> None:
         self._ids: dict[int, str] = {}
@@ -19,5 +21,5 @@ class RequestIds:
             del self._ids[next(iter(self._ids))]
 
     def of(self, number: int) -> str:
-        """Return the HTTP request id; "" for a request without one, or one that ended long ago."""
+        """Return the HTTP request id; "" for a request without one or one that ended long ago."""
         return self._ids.get(number, "")

@@ -142,7 +142,7 @@ def _keys(routes: APIRouter, server: InferenceServer) -> None:
 
     @routes.delete("/{id}/keys/{key}")
     async def revoke_key(id: str, key: str) -> dict[str, Any]:
-        """Revoke a key. New requests with it are refused; running requests continue."""
+        """Revoke a key. New requests with it are rejected; running requests continue."""
         async with tenancy.changing:
             tenant = tenancy.tenant(id)
             left = tuple(item for item in tenant.keys if item.id != key)

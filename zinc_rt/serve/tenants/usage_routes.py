@@ -115,7 +115,7 @@ def _totals(usage: UsageFound) -> dict[str, Any]:
 
 
 def _ledger_document(tenants: Any, device: Any) -> dict[str, Any]:
-    """Return both sides of the ledger, and the lines that do not balance. Such a line is an error."""
+    """Return both sides of the ledger and the lines that do not balance. Such a line is an error."""
     return {
         "tenants": without_latencies(tenants),
         "device": dict(device),

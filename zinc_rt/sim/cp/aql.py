@@ -63,8 +63,7 @@ class AqlChannel(ComputeChannel):
         """Handle a doorbell, which contains a packet's index; producers may ring out of order and faster
         than the device polls.
 
-        The value shows only that packets up to the write index may be published; their headers are
-        authoritative.
+        The value only shows that packets up to the write index may be published; their headers are authoritative.
         """
         written = self._write_index()
         end = value + 1 if written is None else written
@@ -84,7 +83,7 @@ class AqlChannel(ComputeChannel):
             self._advance(value * PACKET_DW)
 
     def catch_up(self, doorbell: int) -> None:
-        """Resume on the hardware: the write index in memory includes the doorbells rung meanwhile."""
+        """Resume on the hardware: the write index in memory includes doorbells rung in the meantime."""
         if (written := self._write_index()) is not None:
             self.mapped(written)
 
@@ -148,8 +147,9 @@ class AqlChannel(ComputeChannel):
         return True
 
     def on_call_done(self, then: Callable[[], None]) -> None:
-        """Call `then` when the indirect buffer just called, and those nested in it, have been read to
-        their ends."""
+        """Call `then` once the indirect buffer that was just called, and those nested in it, have been read
+        completely.
+        """
         self._then = then
 
     def next_packet(self) -> None:
@@ -171,8 +171,9 @@ class AqlChannel(ComputeChannel):
         sync.acquire_mem(self, CacheFence(control))
 
     def finish(self, header: int, signal_va: int, start: int = 0) -> None:
-        """Complete a packet after everything launched so far: the release fence, then the completion
-        signal."""
+        """Complete a packet after all work launched before it: first the release fence, then the completion
+        signal.
+        """
         scope = header >> aql.RELEASE_SHIFT & aql.SCOPE_MASK
         if scope and self.queue.eop_va:
             sync.release_mem(self, CacheFence(caches.RELEASE_GL2_WB if scope == aql.SCOPE_SYSTEM else 0))

@@ -70,7 +70,7 @@ class Channel:
         """Handle a doorbell: a write pointer in the queue's unit. Packets before it may be read from now
         on.
 
-        It may be older than the value read from memory when the queue got its slot (`mapped`).
+        It may be older than the value that was read from memory when the queue was assigned its slot (`mapped`).
         """
         if self.queue.state is not QueueState.ACTIVE:
             return
@@ -98,12 +98,12 @@ class Channel:
         self._advance(wptr)
 
     def catch_up(self, doorbell: int) -> None:
-        """Resume on the hardware with the doorbells rung meanwhile."""
+        """Resume on the hardware with doorbells rung in the meantime."""
         if doorbell > self.ring.wptr * self.UNIT:
             self.rung(doorbell)
 
     def mapped(self, value: int) -> None:
-        """Record that the queue got a slot and that the firmware read this write pointer from memory."""
+        """Record that the queue was assigned a slot and that the firmware read this write pointer from memory."""
         wptr = value // self.UNIT
         if wptr - self.ring.position < self.ring.size_dw:
             self._advance(wptr)
@@ -134,8 +134,9 @@ class Channel:
         return not self.pending.busy() and (self.wait is None or self.wait.preemptible)
 
     def run(self, fuel: int) -> int:
-        """Execute up to `fuel` packets, and stop early if a packet has to wait. Return the number of
-        steps; 0 is no progress."""
+        """Execute up to `fuel` packets, and stop early if a packet has to wait. Return the number of steps; 0
+        means no progress.
+        """
         if self.queue.state is not QueueState.ACTIVE:
             return 0
         used = 0
@@ -227,16 +228,16 @@ class Channel:
     # --- ordering ---------------------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        """Return the work that this queue knows to have finished, including its own CP's."""
+        """Return the work that this queue knows to have finished, including that of its own CP."""
         return {**self.seen, (self.number, WorkKind.CP): self._counts[WorkKind.CP]}
 
     def launched_clock(self) -> Clock:
-        """Return the work that will have finished once everything launched so far has finished."""
+        """Return the work that will be finished once everything launched until now has finished."""
         own = {(self.number, kind): self._counts[kind] for kind in WorkKind}
         return {**self.seen, **own}
 
     def mark_coverage(self, *kinds: WorkKind) -> None:
-        """Record that everything launched of those kinds has finished."""
+        """Record that all launched work of those kinds has finished."""
         self.seen = {**self.seen, **{(self.number, kind): self._counts[kind] for kind in kinds}}
 
     def launch(
@@ -346,8 +347,9 @@ class Channel:
         self._stop(f"an internal error of the simulator, {type(error).__name__}: {error}")
 
     def _fault(self, stop: MemoryFaultStop) -> None:
-        """Report a fault of a packet or of its launched work. For a wave the shader engine has already
-        reported details."""
+        """Report a fault of a packet or of its launched work. For a wave, the shader engine has already reported
+        details.
+        """
         fault = stop.fault
         near = self.space.nearby(fault.va)
         if fault.reported:

@@ -140,7 +140,7 @@ class CommandProcessor:
         """Handle a doorbell: the new write pointer, in the queue's unit; without `value` it is in
         `queue.doorbell`.
 
-        Without effect on a queue that is not attached.
+        Has no effect on a queue that is not attached.
         """
         with self._lock:
             if value is None:
@@ -156,7 +156,7 @@ class CommandProcessor:
     # --- running ----------------------------------------------------------------------------------------------
 
     def step(self, budget: int) -> int:
-        """Execute up to about `budget` packets, round robin, in the caller's thread. Return the number
+        """Execute about `budget` packets, round robin, in the caller's thread. Return the number
         executed; 0: no queue can make progress."""
         total = 0
         while total < budget:
@@ -187,9 +187,8 @@ class CommandProcessor:
             thread.join()
 
     def settle(self) -> None:
-        """Wait until all messages queued at the time of the call are delivered: a fence becomes visible in
-        memory before the findings on the way to it. Waits only for the thread of `start`, with a time
-        limit."""
+        """Wait until all messages queued at the time of the call are delivered: a fence becomes visible in memory
+        before the findings of preceding work. Waits only for the thread of `start`, with a time limit."""
         if self._thread in (None, threading.current_thread()):
             return
         messages, deadline = self.device.messages, time.monotonic() + SETTLE_SECONDS
@@ -244,7 +243,7 @@ class CommandProcessor:
             sleep = min(2 * sleep, SLEEP_SECONDS)
 
     def _sleep(self, seconds: float, *, waiting: bool, attached: bool) -> bool:
-        """Sleep until a doorbell is rung (True), or for about that time, at minimal cost."""
+        """Sleep until a doorbell is rung (then return True), or for about that time, at minimal cost."""
         if self._poll is None or not attached:
             return self._rung.wait(seconds if waiting else None)
         time.sleep(seconds)  # an Event's wait costs a third more, and doorbells come through `poll` anyway
@@ -263,8 +262,9 @@ class CommandProcessor:
         self._off[id(channel.queue)] = channel
 
     def _mapped(self, channel: Channel) -> None:
-        """Handle a queue that gets a slot again: the firmware reads the write pointer from memory (kfd.md
-        §3)."""
+        """Handle a queue that is assigned a slot again: the firmware reads the write pointer from memory (kfd.md
+        §3).
+        """
         value = self._wptr(channel)
         if value is not None:
             channel.mapped(value)

@@ -65,8 +65,9 @@ class KmdMessages:
 
 
 class DeviceState:
-    """State shared by the queues. `published` is the knowledge of a host that rings a doorbell: the clocks
-    of every value that a queue stored and the host sees, of interrupts, and of destroyed queues."""
+    """State shared by the queues. `published` is what a host that rings a doorbell knows: the clocks of every
+    value that a queue stored and the host can see, of interrupts, and of destroyed queues.
+    """
 
     def __init__(
         self,

@@ -144,7 +144,7 @@ class Hazards:
                             cleaned[cache] = issue
 
     def _check_waves(self, record: AccessRecord) -> None:
-        """Compare with all records except those that can no longer conflict with waves of their own queue."""
+        """Compare with all records, except those that can no longer conflict with waves of their own queue."""
         queue, issue = record.stream[0], record.issue
         for records in (self._records, self._cp.values()):
             for other in records:
@@ -156,8 +156,9 @@ class Hazards:
                         other.settled = issue
 
     def _is_ordered(self, later: AccessRecord, earlier: AccessRecord) -> bool:
-        """Return whether the pair is settled: later work of a queue inherits what `later` has waited for
-        and read fresh."""
+        """Return whether the pair needs no further checks, because later work of a queue inherits the waits and
+        invalidations of `later`.
+        """
         if earlier.issue > later.issue or earlier.past_l2:
             return False
         if earlier.stream[1] is not WorkKind.CP and later.seen.get(earlier.stream, 0) < earlier.number:
@@ -244,11 +245,11 @@ class Hazards:
             self._report(later, rule, sentence)
 
     def _prune(self) -> None:
-        """Drop records that their own queue has both waited for and cleaned: that queue cannot conflict
-        with them any more.
+        """Drop records that their own queue has waited for and written back, because that queue can no longer
+        conflict with them.
 
-        A conflict with another queue that never synchronised with them is then missed, which is the cost
-        of a bounded list.
+        A conflict with another queue that never synchronised with them is then missed; this is the cost of a
+        bounded list.
         """
         newest: dict[int, Clock] = {}
         for record in self._records:

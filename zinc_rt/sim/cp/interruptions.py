@@ -10,12 +10,13 @@ from zinc_rt.sim.interfaces import Fault
 
 
 class Illegal(Exception):
-    """The queue stops at this packet permanently. The message gives the reason, as a clause."""
+    """The queue permanently stops at this packet. The message gives the reason, as a clause."""
 
 
 class MemoryFaultStop(Exception):
-    """A Fault of work other than the current packet: `label` names the work, `at` (frame, position) is the
-    packet that launched it; None: the current one."""
+    """A Fault of work other than the current packet: `label` names the work; `at` (frame, position) is the packet
+    that launched it, None for the current packet.
+    """
 
     def __init__(
         self, fault: Fault, label: str, at: tuple[FetchFrame, int] | None = None, doing: str = ""

@@ -34,8 +34,9 @@ class QueueScheduler:
         self._waiting.pop(channel, None)
 
     def turn(self) -> list[tuple[Channel, int, bool]]:
-        """Return (channel, packets it may run, whether it just got its slot) for one round, highest
-        priority first."""
+        """Return (channel, packets that it may run, whether it was just assigned its slot) for one round, highest
+        priority first.
+        """
         fresh = self._remap()
         order = sorted(self._mapped, key=lambda channel: -channel.queue.priority)
         return [(channel, _fuel(channel), channel in fresh) for channel in order if channel.has_work()]
@@ -46,7 +47,7 @@ class QueueScheduler:
             self._mapped[channel] += 1
 
     def _remap(self) -> set[Channel]:
-        """Give slots to waiting queues with work; return those that got a slot."""
+        """Assign slots to waiting queues with work; return those that were assigned a slot."""
         wanting = [channel for channel in self._waiting if channel.has_work()]
         if not wanting:
             return set()
@@ -83,5 +84,7 @@ class QueueScheduler:
 
 
 def _fuel(channel: Channel) -> int:
-    """Return the fuel of one slice: priority 0 gets an eighth of 7's, 15 gets twice as much."""
+    """Return the fuel of one slice: priority 0 receives an eighth of the fuel of priority 7, and 15 twice as
+    much.
+    """
     return max(1, SLICE_PACKETS * (channel.queue.priority + 1) // 8)

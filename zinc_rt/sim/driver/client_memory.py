@@ -20,7 +20,7 @@ class UserMemory(Protocol):
     def write(self, address: int, data: bytes) -> None: ...
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
-        """Return the client's own pages, for as long as the buffer lives (USERPTR)."""
+        """Return the client's own pages, for the lifetime of the buffer (USERPTR)."""
 
 
 def is_user_range(address: int, size_bytes: int = 1) -> bool:

@@ -88,8 +88,9 @@ def gem_create(call: IoctlCall) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GemPlacement:
-    """Where GEM_CREATE places a buffer. `domains`: those that it tried in the end, which GEM_OP reports.
-    `visible`: in the part of VRAM that the CPU can access."""
+    """The placement of a buffer by GEM_CREATE. `domains`: the domains of the last attempt, which GEM_OP reports.
+    `visible`: in the part of VRAM that the CPU can access.
+    """
 
     heap: Heap
     domains: int
@@ -97,8 +98,9 @@ class GemPlacement:
 
 
 def _place(gpu: SimGpu, domains: int, size: int, flags: int) -> GemPlacement:
-    """Place a buffer as amdgpu_gem_create_ioctl does: if there is no room, first without CPU access, then, if only
-    VRAM was requested, in host memory too. ENOMEM only after both."""
+    """Place a buffer like amdgpu_gem_create_ioctl: if there is no room, first retry without CPU access, then, if
+    only VRAM was requested, also in host memory. ENOMEM only after both.
+    """
     visible = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
     full = gpu.injector.strikes("out-of-memory")
     if domains & amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL:
@@ -255,7 +257,7 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
 
 
 def gem_op(call: IoctlCall) -> None:
-    """Report how a buffer was created, or change where it may be moved to, which moves nothing here."""
+    """Report how a buffer was created, or change its allowed placements, which does not move it here."""
     arg, bo = call.arg, call.drm.bo(call.arg["handle"])
     if arg["op"] == amdgpu.AMDGPU_GEM_OP_GET_GEM_CREATE_INFO:
         info = amdgpu.GEM_CREATE_INFO.new(

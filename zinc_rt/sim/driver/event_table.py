@@ -69,7 +69,7 @@ class EventTable:
         page.view[:PAGE_BYTES_FULL] = b"\xff" * PAGE_BYTES_FULL
 
     def own_page(self) -> Shared:
-        """Allocate the kernel's page, for clients that pass none."""
+        """Allocate the kernel's page, for clients that do not pass one."""
         if self.page is None:
             self.page = Shared("kfd events", PAGE_BYTES_FULL)
             self.page.view[:] = b"\xff" * PAGE_BYTES_FULL
@@ -164,8 +164,9 @@ class EventTable:
     def wait(
         self, wanted: list[tuple[int, int]], wait_all: bool, timeout_ms: int
     ) -> tuple[int, list[EventWaiter]]:
-        """Return (wait_result, entries) for [(event id, last seen age)]. EINVAL for an unknown id, EIO for
-        an event destroyed meanwhile."""
+        """Return (wait_result, entries) for [(event id, last seen age)]. EINVAL for an unknown id, EIO for an
+        event destroyed in the meantime.
+        """
         deadline = None if timeout_ms == FOREVER_MS else self._clock() + min(timeout_ms, 0x7FFFFFFF) / 1000
         with self.changed:
             entries = []

@@ -62,8 +62,9 @@ class IoctlCall:
         return self.process.memory.read(address, size_bytes) if size_bytes else b""
 
     def numbers_at(self, address: int, count: int, item_bytes: int = 4, limit: int = 1 << 20) -> list[int]:
-        """Read an array of unsigned numbers. `limit`: a larger array is ENOMEM, as the kernel would not
-        allocate it."""
+        """Read an array of unsigned numbers. `limit`: a larger array is ENOMEM, because the kernel would not
+        allocate it.
+        """
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
         raw = self.bytes_at(address, count * item_bytes)
@@ -86,7 +87,7 @@ class IoctlCall:
 
 @dataclass(frozen=True, slots=True)
 class IoctlHandler:
-    """One row of an ioctl table. `unlocked`: it may sleep, and takes the machine's lock itself if needed."""
+    """One row of an ioctl table. `unlocked`: it may sleep, and acquires the machine's lock itself if needed."""
 
     ioctl: IoctlRow
     run: Callable[[IoctlCall], None]

@@ -120,7 +120,7 @@ def create(call: IoctlCall) -> None:
 
 
 def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
-    """Report members that only other queue types use: a value there was probably meant for another member."""
+    """Report members that only other queue types use: a value there was probably intended for another member."""
     engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
     for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
         if arg[name]:
@@ -131,7 +131,7 @@ def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
 
 
 def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
-    """Check and reference the buffers as kfd_queue_acquire_buffers does."""
+    """Check and reference the buffers like kfd_queue_acquire_buffers."""
     vm = on.vm
     wptr = vm.span_at(arg["write_pointer_address"])
     # whatever the kind: MES reads it through the GART (init_user_queue)

@@ -113,7 +113,7 @@ class KfdProcessState:
         return self.buffers[handle]
 
     def add_buffer(self, gpu: SimGpu, va: int, flags: int, bo: Bo) -> int:
-        """Add a buffer and return its handle. The render file it is bound to may map it from now on."""
+        """Add a buffer and return its handle. From now on, the render file that it is bound to may map it."""
         index = self.next_index.get(gpu.gpu_id, 1)
         self.next_index[gpu.gpu_id] = index + 1
         handle = gpu.gpu_id << 32 | index

@@ -182,7 +182,7 @@ def _discovery(root: str, ip: Ip) -> dict[str, Text]:
 
 
 def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
-    """Return a PCI device's directory, as /sys/class/drm/renderD128/device shows it."""
+    """Return a PCI device's directory, as shown by /sys/class/drm/renderD128/device."""
     chip, memory = gpu.chip, gpu.memory
     files: dict[str, Text] = {
         f"{root}/vendor": f"0x{_VENDOR:04x}\n",

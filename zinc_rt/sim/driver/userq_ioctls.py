@@ -41,7 +41,9 @@ def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
 
 
 def _open(call: IoctlCall) -> SimGpu:
-    """Return the GPU. EINVAL without user queues in the kernel; later kernels say ENOTSUPP where they are off."""
+    """Return the GPU. EINVAL without user queues in the kernel; later kernels return ENOTSUPP if they are
+    disabled.
+    """
     gpu = call.drm.gpu
     gpu.check_alive()
     if not gpu.linux.userq:
@@ -124,7 +126,7 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
 
 
 def _check_addresses(arg: Fields, linux: LinuxProfile) -> None:
-    """Check that ring and pointers are given. Linux before 6.18 does so after the doorbell, with fewer rules."""
+    """Check that ring and pointers are given. Linux before 6.18 does this after the doorbell, with fewer rules."""
     size = arg["queue_size"]
     invalid = (0, (1 << 64) - 1) if linux.userq_va_checks else (0,)
     if arg["queue_va"] in invalid or not size or not arg["rptr_va"] or not arg["wptr_va"]:

@@ -97,7 +97,7 @@ class UserQueues:
             self._fences = None
 
     def watch(self, queue: UserQueue) -> None:
-        """Arm the kernel's hang detection, where it has one: a fence that is still pending after the compute
+        """Arm the kernel's hang detection, if it has one: a fence that is still pending after the compute
         time-out resets its queue (amdgpu_userq_start_hang_detect_work)."""
         if not self.gpu.linux.userq_hang_timer or queue.watched:
             return

@@ -17,8 +17,9 @@ LINE_BYTES = 128  # of GL2 on RDNA
 
 
 class Gl2Lines:
-    """The lines of one buffer in GL2. `store` is the GPU's copy, `host` the host's memory, `before` the
-    pages that the GPU has stored to, as of the last write-back. The caller holds the buffer's lock."""
+    """The lines of one buffer in GL2. `store` is the GPU's copy, `host` is the host's memory, and `before`
+    contains the pages that the GPU has stored to, as of the last write-back. The caller holds the buffer's lock.
+    """
 
     def __init__(self, store: memoryview, host: memoryview, before: dict[int, bytes]) -> None:
         self._gpu = np.frombuffer(store, np.uint8)
@@ -33,7 +34,9 @@ class Gl2Lines:
         self.hold(start, size_bytes)
 
     def renew(self) -> None:
-        """Prepare waves, which may access anything: refresh all lines not in GL2 from the host's memory."""
+        """Prepare for waves, which may access anything: refresh all lines that are not in GL2 from the host's
+        memory.
+        """
         self._renew(0, len(self._gpu), ~self._held)
 
     def hold(self, start: int, size_bytes: int) -> None:

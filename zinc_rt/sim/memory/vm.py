@@ -205,8 +205,9 @@ class GpuVm:
         self.version += 1  # pages known to be fully written must be checked again
 
     def discard_mapped(self, va: int, size_bytes: int) -> None:
-        """Mark these bytes as uninitialised although the host maps them; all others that it maps stay
-        initialised."""
+        """Mark these bytes as uninitialised although the host maps them; all other bytes that it maps remain
+        initialised.
+        """
         for span in self.overlapping(va, size_bytes):
             bo, start, end = span.bo, max(va, span.start), min(va + size_bytes, span.end)
             if bo.written is None:
@@ -436,6 +437,7 @@ def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[Nam
 
 
 def _closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:
-    """Return whether `one` is nearer, or equally near and smaller: a suballocation is more specific than
-    its allocation."""
+    """Return whether `one` is nearer, or equally near and smaller, because a suballocation is more specific than
+    its allocation.
+    """
     return lower < higher or (lower == higher and one.end - one.start < other.end - other.start)

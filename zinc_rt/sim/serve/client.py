@@ -46,7 +46,7 @@ _USERPTR = {
 
 def start(name: str = "default", **options: Any) -> Path:
     """Return the socket of the device with this name and these options (of MachineOptions); start the device
-    unless it runs. Devices of one name with different options are different devices."""
+    unless it runs. Devices with the same name but different options are different devices."""
     path = runtime_dir() / f"{name}{_suffix(options)}.sock"
     with lock_socket(path):
         if not _answers(path):
@@ -63,7 +63,7 @@ def _suffix(options: dict[str, Any]) -> str:
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return all options of a device. Raise DeviceLost for a value that no device has."""
+    """Return all options of a device. Raise DeviceLost for an invalid value."""
     try:
         return MachineOptions(**given).to_json()
     except ValueError as error:
@@ -141,8 +141,9 @@ class SimClient:
             self._start(name, options)
 
     def _start(self, name: str, options: dict[str, Any]) -> None:
-        """Connect. A device that is ending may accept a connection and then drop it: start another one in
-        this case."""
+        """Connect. A device that is ending may accept a connection and then drop it; in this case start another
+        one.
+        """
         if flipped.get():
             options = {**options, "flip": list(dict.fromkeys((*options.get("flip", ()), *flipped.get())))}
         self._expected = _options(options)
@@ -351,8 +352,9 @@ class SimClient:
                 return findings
 
     def executions(self) -> list[KernelExecution]:
-        """Return what ran to its end since the last call, by kernel; empty unless the device counts it
-        (`profile`)."""
+        """Return the executions that completed since the last call, by kernel; empty unless the device counts them
+        (`profile`).
+        """
         return [from_json(row) for row in self._checked({"op": "executions"}).header["executions"]]
 
     def tell_again(self) -> None:

@@ -17,10 +17,10 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class DeferredInterrupts:
-    """Delivers an interrupt received during an exchange when the next one begins, so that the caller has
-    the result.
+    """Delivers an interrupt received during an exchange when the next one begins, so that the caller receives the
+    result.
 
-    A second interrupt is delivered at once. Only the main thread receives interrupts.
+    A second interrupt is delivered immediately. Only the main thread receives interrupts.
     """
 
     def __init__(self) -> None:

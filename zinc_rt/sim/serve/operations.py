@@ -42,7 +42,7 @@ class ClientSession:
 
 
 def answer(session: ClientSession, message: WireMessage) -> WireMessage:
-    """Answer a request, with an errno if the kernel would return one or the request is invalid."""
+    """Answer a request, with an errno if the kernel would return one or if the request is invalid."""
     operation = OPERATIONS.get(str(message.header.get("op")))
     try:
         if operation is None:

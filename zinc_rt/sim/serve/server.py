@@ -151,7 +151,7 @@ def parser() -> argparse.ArgumentParser:
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--socket", type=Path, metavar="PATH", help="socket to create")
-    group.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
+    group.add_argument("--list", action="store_true", help="list chips, Linux versions and faults")
     parser.add_argument(
         "--chip",
         default="r9700",
@@ -162,8 +162,8 @@ def parser() -> argparse.ArgumentParser:
         "--linux",
         default="7.0",
         metavar="VERSION",
-        help=f"simulated Linux version: {', '.join(LINUX_VERSIONS)} (default 7.0); VERSION+PROPOSAL with a "
-        f"change that is not merged: {', '.join(PROPOSALS)}",
+        help=f"simulated Linux version: {', '.join(LINUX_VERSIONS)} (default 7.0); VERSION+PROPOSAL adds a "
+        f"change that is not merged yet: {', '.join(PROPOSALS)}",
     )
     parser.add_argument(
         "--inject",
@@ -177,14 +177,15 @@ def parser() -> argparse.ArgumentParser:
         default="bar",
         choices=COHERENCE,
         help="memory model: bar (CPU and GPU views of VRAM are separate copies until flushed), direct (one copy), "
-        "caches (bar, and waves' caches can be stale; --reorder selects lines; runs on one core) (default bar)",
+        "caches (like bar, but caches of waves can be stale; --reorder selects the lines; runs on one core) "
+        "(default bar)",
     )
     parser.add_argument(
         "--time-scale",
         type=float,
         default=1.0,
         metavar="X",
-        help="factor for the driver's time-outs; 0.1 shortens them",
+        help="scale factor for the driver's time-outs; 0.1 shortens them",
     )
     parser.add_argument(
         "--reorder",
@@ -205,13 +206,15 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="SEED",
-        help="change results of inexact instructions by up to one ULP with this seed",
+        help="change results of inexact instructions by up to one ULP, at random with this seed",
     )
     parser.add_argument(
         "--profile", action="store_true", help="count instructions and bytes of kernels; record accessed buffers"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="host cores for waves (default all)")
-    parser.add_argument("--facts", metavar="F", help="behave like the card that `pm4-test --learn F` measured")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="number of host cores that run waves (default all)"
+    )
+    parser.add_argument("--facts", metavar="F", help="behave like the card measured with `pm4-test --learn F`")
     parser.add_argument(
         "--force-facts", action="store_true", help="accept facts of another chip or of a simulated device"
     )

@@ -13,7 +13,7 @@ UP_BIT, DOWN_BIT, FIRST_KEPT_BIT = 63, 62, 48
 def every_result(by: int, *functions: str) -> int:
     """Return the seed that moves every ordinary result of `functions` (default: all) by `by`, +1 or -1 ULP.
 
-    Raises ValueError for another step or function.
+    Raises ValueError for any other step or function.
     """
     if by not in (1, -1) or set(functions) - set(FUNCTIONS):
         raise ValueError(f"expected +1 or -1 and functions among {FUNCTIONS}, not {by} and {functions}")

@@ -35,20 +35,22 @@ NAMES = {
 
 
 def reason(row: InstructionRow) -> str:
-    """Return the kind of instructions that a row belongs to if the engine does not run them, else ""."""
+    """Return the kind of unsupported instructions that a row belongs to, or "" if the engine supports it."""
     return ENCODINGS.get(row.encoding) or reason_of_name(row.name)
 
 
 @cache
 def reason_of_name(name: str) -> str:
-    """Return the kind of an instruction that the engine does not run although it runs others of the encoding."""
+    """Return the kind of an instruction that the engine does not support although it supports others of the
+    encoding.
+    """
     return next((kind for pattern, kind in NAMES.items() if fnmatchcase(name, pattern)), "")
 
 
 def unsimulated(code: bytes, target: Target, entry: int = 0) -> dict[str, str]:
-    """Return the reachable instructions that the engine does not run: mnemonic -> kind, in code order.
+    """Return the reachable instructions that the engine does not support: mnemonic -> kind, in code order.
 
-    A wave that reaches one ends with the finding `illegal`.
+    A wave that reaches such an instruction ends with the finding `illegal`.
     """
     reachable = sorted(
         control_flow(code, target, entry, running=True).instructions(), key=lambda instruction: instruction[0]

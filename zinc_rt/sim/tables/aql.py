@@ -37,7 +37,7 @@ class AqlVendor(IntEnum):
 
 
 class AqlFault(IntEnum):
-    """The exception that ends a queue, where amdkfd can report it to the process (bit code - 1 of its
+    """The exception that ends a queue, if amdkfd can report it to the process (bit code - 1 of its
     error reason)."""
 
     WAVE_MEMORY_VIOLATION = 5

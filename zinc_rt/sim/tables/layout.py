@@ -122,7 +122,7 @@ MakeView = Callable[[Sequence[int], int], Any]
 
 
 def reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int, int]:
-    """Return the bits without a field, by dword; the header's are those below the opcode."""
+    """Return the bits without a field, by dword; in the header, those below the opcode."""
     named = [0xFFFFFF00] + [0] * (length_dw - 1)
     for field in _present(of, length_dw, generation):
         if field.group:

@@ -73,11 +73,11 @@ class StructLayout:
         return fields
 
     def read(self, raw: bytes | bytearray | memoryview) -> Fields:
-        """Return a copy; bytes missing in `raw` are zero, bytes beyond the struct are dropped."""
+        """Return a copy; bytes missing in `raw` are zero, and bytes beyond the struct are dropped."""
         return Fields(self, bytearray(raw[: self.size_bytes]).ljust(self.size_bytes, b"\0"))
 
     def pointed(self, fields: Fields) -> list[CarriedArray]:
-        """Return the arrays of a call, by its present counts, without null and empty ones."""
+        """Return the arrays of a call with their current counts, without null and empty arrays."""
         result = []
         for array in self.arrays:
             if array.only_if is not None and fields[array.only_if[0]] != array.only_if[1]:

@@ -19,7 +19,7 @@ DESCRIPTOR_BYTES, ENTRY_OFFSET, CODE_ALIGNMENT = 64, 16, 256
 
 
 def header() -> str:
-    """What kernels.h holds. Raises CalledProcessError where the assembler refuses."""
+    """What kernels.h holds. Raises CalledProcessError if the assembler fails."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "kernels.o"
         target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-c"]

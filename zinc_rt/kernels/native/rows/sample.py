@@ -36,8 +36,9 @@ def sample_slots(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Ite
 
 
 def _temporaries(rows: int | str, vocab: int, capacity: Mapping[str, int]) -> tuple[Temp, Temp]:
-    """Return two temporaries. A row is sorted from one into the other; the first then holds weights and running
-    sums."""
+    """Return two temporaries. A row is sorted from the first into the second; the first then holds weights and
+    running sums.
+    """
     room = CANDIDATE_BYTES * vocab * (capacity[rows] if isinstance(rows, str) else rows)
     return Temp("pairs", room), Temp("spare", room)
 

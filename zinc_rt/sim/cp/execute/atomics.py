@@ -52,8 +52,9 @@ NARROW_ONLY = (READ, 26, 27)
 
 
 def operation(number: int) -> tuple[Operation, int]:
-    """Return the operation and size in bits of opcode `number`. Raises Illegal for one that does not
-    exist."""
+    """Return the operation and size in bits of opcode `number`. Raises Illegal for an operation that does not
+    exist.
+    """
     if number == WRITE:
         return _swap, 32
     if number in NOTHING:

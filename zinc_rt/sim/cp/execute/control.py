@@ -96,14 +96,14 @@ def cond_exec(channel: ComputeChannel, packet: View) -> None:
 
 
 def pred_exec(channel: ComputeChannel, packet: View) -> None:
-    """Execute PRED_EXEC for the only die, number 0."""
+    """Execute PRED_EXEC for the only die, which has number 0."""
     channel.unverified("packet-unverified", "PRED_EXEC is not in the lists of the compute engine's packets")
     if not packet.xcc_select & 1:
         channel.skip(packet.exec_count)
 
 
 def rewind(channel: ComputeChannel, packet: View) -> None:
-    """Wait until the packet's own valid bit is set in memory, then fetch what follows anew."""
+    """Wait until the packet's own valid bit is set in memory, then refetch the following dwords."""
     frame, position = channel.at
     va = frame.va(position + 1)
 

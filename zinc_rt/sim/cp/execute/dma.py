@@ -59,8 +59,9 @@ def _transfer(channel: ComputeChannel, packet: View) -> None:
 
 
 def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
-    """Execute the fill. The pattern is assumed in the dword that contains the source's upper half in
-    DMA_DATA; this is unverified, so it is a finding."""
+    """Execute the fill. The pattern is assumed to be in the dword with the source's upper half in DMA_DATA; this
+    is unverified, so it is a finding.
+    """
     if packet.src_sel != DATA or packet.dst_sel != ADDRESS_L2:
         raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are supported")
     channel.unverified(

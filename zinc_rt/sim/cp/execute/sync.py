@@ -104,8 +104,9 @@ def _wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int]
 
 
 def _discards(channel: ComputeChannel) -> None:
-    """Report the discard. The simulator drops no lines; the finding states that hardware may, so a program
-    that passes here can still be wrong."""
+    """Report the discard. The simulator does not drop lines; the finding states that hardware may, so a program
+    that passes here can still be wrong.
+    """
     channel.finding(
         "cache-discard",
         f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "

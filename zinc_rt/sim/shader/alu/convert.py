@@ -94,8 +94,8 @@ def _off_f32_i4(e: Emitter, value: Value) -> Value:
 
 
 def half_toward_zero(e: Emitter, value: Value) -> Value:
-    """Convert <W x float> to half bits (<W x i16>), rounded toward zero: round to nearest, then step back if
-    larger.
+    """Convert <W x float> to half bits (<W x i16>), rounded toward zero: round to nearest, then step back if the
+    magnitude increased.
     """
     nearest = e.b.fptrunc(value, e.b.lanes(HALF))
     back = e.b.fpext(nearest, value.type)

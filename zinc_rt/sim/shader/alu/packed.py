@@ -203,7 +203,7 @@ def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value
 
 
 def field(e: Emitter, value: Value, number: int, bits: int, signed: bool) -> Value:
-    """Extract and extend field `number` of <W x i32>."""
+    """Extract and extend field `number` number of <W x i32>."""
     if signed:
         up = constant(32 - bits * (number + 1), value.type)
         return e.b.ashr(e.b.shl(value, up), 32 - bits)

@@ -93,7 +93,7 @@ def _backward_all(e: Emitter, i: Instruction) -> None:
 
 
 def _forward(e: Emitter, i: Instruction) -> None:
-    """Emit a forward permute. If several lanes have the same destination the highest one wins; lanes without a
+    """Emit a forward permute. If several lanes have the same destination, the highest one wins; lanes without a
     source get 0.
     """
     _set(e, i, e.b.helper("zrt.permute", MOVE, _build_scatter), e.regs.read_vgpr(i.operands[2].index))

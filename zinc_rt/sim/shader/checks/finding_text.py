@@ -101,7 +101,7 @@ class FindingText:
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, location, other)
 
     def _other(self, record: np.void, site: Site) -> OtherAccess:
-        """Return the access with which that of a record races."""
+        """Return the access that races with that of a record."""
         in_lds = site.text == IN_LDS
         result = racing_access(int(record["other_entry"]), int(record["other_site"]), lds=in_lds)
         group = int(record["group"]) if in_lds else result.group
@@ -203,7 +203,7 @@ def group_id(number: int, groups: tuple[int, int, int], start: tuple[int, int, i
 
 
 def waves_text(wave: int | None, group: tuple[int, int, int] | None) -> str:
-    """Describe the wave of an access that several may have made, e.g. wave 1 of workgroup (0, 0, 0)."""
+    """Describe the wave of an access that several waves may have made, e.g. wave 1 of workgroup (0, 0, 0)."""
     if group is None:
         return "several workgroups"
     return f"{'several waves' if wave is None else f'wave {wave}'} of workgroup {group}"

@@ -24,7 +24,8 @@ def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
 
 class Marks:
     """Lanes that violated a rule and the address of the first, for `count` rules. `races`: rules whose first
-    violation is reported with the other access, which the context has at the mark."""
+    violation is reported with the other access, which is in the context at the mark.
+    """
 
     def __init__(
         self, b: CodeBuilder, count: int, context: ir.Value | None = None, races: Sequence[int] = ()

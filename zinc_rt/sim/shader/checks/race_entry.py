@@ -22,9 +22,10 @@ SITE_BITS = (1 << 28) - 1
 
 @dataclass(frozen=True, slots=True)
 class RacingAccess:
-    """The other access of a race, from a FINDING: its site, and whether it reads, and is atomic. `wave` in its
-    workgroup, `group` the low 24 bits of its linear number; None if several waves or workgroups made it, and for
-    the workgroup of LDS."""
+    """The other access of a race, from a FINDING: its site, whether it is a read, and whether it is atomic. `wave`
+    is the number in its workgroup, `group` the low 24 bits of its linear number; None if several waves or
+    workgroups made the access; group is also None for LDS.
+    """
 
     site: int
     reads: bool

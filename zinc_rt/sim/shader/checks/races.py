@@ -59,8 +59,8 @@ def global_race(
     kind: WaveAccess,
     said: ir.Value,
 ) -> ir.Value:
-    """Record a global access and return i1: it races. `where` is (state, context, RANGE). `said` is i32 flags:
-    RETURNS, SCOPED, SYNCHRONISING.
+    """Record a global access and return i1: it races. `where` is (state, context, RANGE). `said` contains the i32
+    flags RETURNS, SCOPED and SYNCHRONISING.
     """
     helper = b.helper("zrt.race", GLOBAL_RACE, _build_global)
     return b.call(helper, [*where, va, I64(size_bytes), I32(kind), said])
@@ -114,7 +114,7 @@ class _Check:
         return self.b.all(self.current(entry), self.b.unequal(self.wave_of(entry), self.wave))
 
     def unordered(self, entry: ir.Value) -> ir.Value:
-        """Return i1: the entry is from another wave and nothing orders it before this access."""
+        """Return i1: the entry is from another wave and is not ordered before this access."""
         acquired = self.b.lshr(self.b.get(self.state, STATE, "waves_acquired"), self.wave_of(entry))
         return self.b.and_(self.beside(entry), self.b.equal(self.b.and_(acquired, 1), 0))
 
@@ -169,8 +169,8 @@ class _Check:
                 self._note(record, "stored", stored, b.select(several, joined, merged))
 
     def _note(self, record: ir.Value, name: str, before: ir.Value, now: ir.Value) -> None:
-        """Store an entry only if it changes: otherwise threads would contend for lines that many workgroups
-        read.
+        """Store an entry only if it changes, because otherwise threads would contend for lines that many
+        workgroups read.
         """
         with self.b.if_then(self.b.unequal(now, before)):
             self.b.put(record, RACE, name, now)

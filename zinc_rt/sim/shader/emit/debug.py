@@ -63,8 +63,9 @@ HOOK = ir.FunctionType(I32, [POINTER, POINTER, I32])
 
 
 class DebugCalls:
-    """Emits the call before each instruction. Also marks the registers that instructions write as defined, where
-    the checks do not."""
+    """Emits the call before each instruction. It also marks registers written by instructions as defined, if the
+    checks do not.
+    """
 
     def __init__(self, e: Emitter, vgprs: int) -> None:
         self.e, self._vgprs = e, vgprs
@@ -85,7 +86,7 @@ class DebugCalls:
             self._define(0, masked=True)
 
     def before(self, touched: Touched | None, *, exec_full: bool) -> None:
-        """Emit the call, and the marks for the registers that the instruction is going to write, if known."""
+        """Emit the call, and the marks for the registers that the instruction will write, if known."""
         e = self.e
         helper = e.b.helper("zrt.debug", HOOK, _build)
         answer = e.b.call(helper, [e.frame.state, e.frame.context, constant(e.frame.pc)])
@@ -122,7 +123,7 @@ class DebugCalls:
 
 
 def _build(function: ir.Function) -> None:
-    """Emit the helper: count the step, and call the hook if there is a reason to stop."""
+    """Emit the helper that counts the step and calls the hook if there is a reason to stop."""
     b = StructuredBuilder(function.append_basic_block("entry"))
     state, context = b.record(STATE, function.args[0]), b.record(CONTEXT, function.args[1])
     pc = Integer(b, function.args[2])

@@ -101,7 +101,7 @@ class Quads:
             self._fresh.append((register, value, self._b.block))
 
     def after_instruction(self) -> None:
-        """Invalidate knowledge of registers that were written only conditionally."""
+        """Invalidate information about registers that were only written conditionally."""
         for register, value, block in self._fresh:
             if block is self._b.block:
                 self._last[register] = value

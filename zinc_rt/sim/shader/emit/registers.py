@@ -127,7 +127,7 @@ class Registers:
         self._quads.wrote(index, value)
 
     def _defective(self, index: int, value: ir.Value) -> ir.Value:
-        """Return a result as the defect of the context changes it (sim.defects)."""
+        """Return a result as changed by the defect of the context (sim.defects)."""
         b, field = self._b, self._slots.frame.field
         lane = b.equal(b.numbers(), b.splat(field("defect_lane")))
         register = b.any(b.equal(field("defect_register"), index), b.equal(field("defect_register"), ANY))

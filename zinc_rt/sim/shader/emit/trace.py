@@ -61,7 +61,7 @@ def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Itera
 
 
 class Tracer:
-    """A recorder of each instruction's register writes, emitted if the checks request a trace."""
+    """Records each instruction's register writes; emitted if the checks request a trace."""
 
     def __init__(self, e: Emitter) -> None:
         self.e = e
@@ -82,7 +82,7 @@ class Tracer:
                 self._record(NO_SLOT, constant(0, e.b.lanes(I32)))
 
     def after(self, touched: Touched) -> None:
-        """Record each register that was written, or one record without a register if none was."""
+        """Record each written register, or add one record without a register if none was written."""
         e = self.e
         written = touched.writes | touched.masked
         keys = [key for key in range(written.bit_length()) if written >> key & 1]

@@ -69,7 +69,7 @@ class UndefinedBits:
             self._coming = []
 
     def give(self, bits: list[ir.Value]) -> None:
-        """Set the undefined bits like `given`, until the next instruction."""
+        """Set the undefined bits to those of `given`, until the next instruction."""
         self._coming = list(bits)
 
     # --- interface for Registers

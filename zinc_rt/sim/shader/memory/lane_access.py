@@ -39,7 +39,7 @@ def lanes_store(e: Emitter, size_bytes: int) -> ir.Function:
 
 
 def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
-    """Return the helper of a scalar load. Its "lanes" are the dwords of the load (or one byte, or one half)."""
+    """Return the helper of a scalar load. The "lanes" are the dwords of the load (or one byte, or one half)."""
     kind = WaveAccess.SCALAR_READ
     return e.b.helper(f"zrt.scalar_load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, kind).build())
 

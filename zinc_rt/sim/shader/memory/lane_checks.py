@@ -83,7 +83,7 @@ class LaneAccesses:
         return self.b.offset(self.data, self.b.mul(lane, self.size_bytes))
 
     def finish(self) -> None:
-        """Report what was marked; return whether a lane faulted."""
+        """Report the marked violations; return whether a lane faulted."""
         b = self.b
         scalar = self.kind is WaveAccess.SCALAR_READ
         if self.checks.fast:

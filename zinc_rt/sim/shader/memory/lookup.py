@@ -57,8 +57,8 @@ def _find(function: ir.Function) -> None:
 
 def refill(b: CodeBuilder, checks: Checks) -> ir.Function:
     """Return a function i1(context, MEMORY_SITE, first VA, VA after the last, WaveAccess, bytes of a wide
-    access). It sets the site's cached range to the one that contains the interval and permits the access. If
-    there is none, it returns false and changes nothing.
+    access). It sets the site's cached range to the one that contains the interval and permits the access. If there
+    is no such range, it returns false and changes nothing.
     """
     return b.helper("zrt.refill", REFILL, lambda function: _refill(function, checks))
 

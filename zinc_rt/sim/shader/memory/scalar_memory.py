@@ -65,7 +65,7 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
         return access.host_pointer(e, site, va)
 
     def slow() -> ir.Value:
-        """Read in a function of its own, which handles each dword as a lane."""
+        """Read in a separate function, which handles each dword as a lane."""
         count = size_bytes // item
         offsets, data = access.buffers(e)
         for index in range(count):

@@ -59,7 +59,9 @@ class DebuggedLaunch:
 
 
 class WaveView:
-    """Registers, LDS and progress of a wave at a stop: views of the engine's memory, valid until it runs on."""
+    """Registers, LDS and progress of a wave at a stop, as views of the engine's memory that are valid until it
+    continues.
+    """
 
     def __init__(self, address: int, of: DebuggedLaunch, running: int | None = None) -> None:
         """`running`: the pc of the wave that is stopped, else None."""
@@ -92,7 +94,7 @@ class WaveView:
 
     @property
     def running(self) -> bool:
-        """Return whether it is the wave that is stopped; the others are suspended, ended or not started."""
+        """Return whether it is the stopped wave; the others are suspended, have ended or have not started."""
         return self._running is not None
 
     @property
@@ -153,8 +155,9 @@ class WaveView:
         return int.from_bytes(ctypes.string_at(at, size_bytes), "little")
 
     def lds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the LDS of the workgroup, [bytes] uint8, and for each byte whether it was stored; all of them
-        where the checks do not record it."""
+        """Return the LDS of the workgroup, [bytes] uint8, and for each byte whether it was stored; all true if the
+        checks do not record this.
+        """
         size = self._of.launch.lds_bytes
         data = _bytes_at(int(self.header["lds_base"]), size)
         if not self._of.kernel.variant.checks.fast or not size:
@@ -181,8 +184,9 @@ def _bytes_at(address: int, size_bytes: int) -> np.ndarray:
 @dataclass(frozen=True, slots=True)
 class WaveStop:
     """A wave before an instruction. `reasons`: bits STOP_* of emit/debug.py. `step`: instructions executed so
-    far. `phase`: barriers that its workgroup has passed. `watch`: index of the watch that changed, with the value
-    before and now, if STOP_OF_WATCH is set."""
+    far. `phase`: barriers that its workgroup has passed. `watch`: index of the watch that changed, with the old
+    and new value, if STOP_OF_WATCH is set.
+    """
 
     wave: WaveView
     reasons: int
@@ -195,10 +199,12 @@ class DebugListener(Protocol):
     """Decides where waves stop. Called from the thread that runs the waves."""
 
     def begins(self, launch: DebuggedLaunch) -> None:
-        """A launch is about to run: set the stops of its first part."""
+        """Called before a launch runs: set the stops of its first part."""
 
     def stopped(self, stop: WaveStop) -> bool:
-        """A wave is at a stop: wait as long as it shall, and return whether it goes on (else all waves end)."""
+        """Called when a wave is at a stop: wait until it should continue, and return whether it continues (else
+        all waves end).
+        """
 
     def reported(self, finding: WaveFinding) -> None:
         """The engine reports a finding."""
@@ -283,12 +289,13 @@ class WaveDebugger:
         self._block["limit"] = (1 << 64) - 1 if step is None else step
 
     def stop_outside(self, group: int | None, phase: int = 0) -> None:
-        """Stop in another workgroup than this, or after another number of passed barriers; None: never."""
+        """Stop in a workgroup other than this, or when the number of passed barriers differs; None: never."""
         self._block["group"], self._block["phase"] = ANY if group is None else group, phase
 
     def watch(self, watches: list[tuple[int, int, int, int, int]], *, stopped: WaveView | None) -> None:
-        """Stop after changes: of (base, offset, size in bytes, wave or ANY, workgroup or ANY) each. `stopped`: the
-        wave that is going to run on, from whose state on changes count; None: from the first step of the launch.
+        """Stop after changes of these values, each (base, offset, size in bytes, wave or ANY, workgroup or ANY).
+        `stopped`: the wave that will continue, from whose current state changes count; None: from the first step
+        of the launch.
         """
         self._block["watch_count"] = len(watches)
         self._watches["armed"] = 0
@@ -305,7 +312,7 @@ class WaveDebugger:
         self._block["end"] = 1
 
     def new_findings(self) -> np.ndarray:
-        """Return the FINDING records since the last call, and stop at the next one again."""
+        """Return the FINDING records since the last call, and stop again at the next one."""
         assert self._context is not None
         before, now = self._block["findings"], self._context["findings_count"]
         self._block["findings"] = now

@@ -73,8 +73,8 @@ class _UnderWay:
 
 
 class _Memory:
-    """Engine state of one address space. References the space only through the callback's needs, so that the
-    engine learns when it is released.
+    """Engine state of one address space. References the space only as far as the callback needs it, so that the
+    engine is notified when it is released.
     """
 
     def __init__(self, vm: GpuVm, *, bounds: bool, races: bool, caches: int | None) -> None:
@@ -241,7 +241,7 @@ class GfxEngine:
         return accesses
 
     def _debugged(self, stop: Stop) -> Stop:
-        """Notify the debugger of the launch's end. The queue goes on after any end, to run the launch again."""
+        """Notify the debugger of the launch's end. The queue continues after any end, to run the launch again."""
         assert self._debugger is not None
         self._debugger.listener.ended(stop)
         return Stop.DONE
@@ -313,7 +313,9 @@ class GfxEngine:
         return sorted(self._counters.values(), key=lambda one: -one.seconds)
 
     def executions(self) -> list[KernelExecution]:
-        """Return what ran to its end since the last call, by kernel; empty unless created with `profile`."""
+        """Return the executions that completed since the last call, by kernel; empty unless created with
+        `profile`.
+        """
         records, self._executions = self._executions, {}
         return [record.result() for record in records.values()]
 

@@ -511,7 +511,7 @@ class LaunchRun:
 
     @property
     def progress(self) -> str:
-        """Return how many workgroups have ended and started, in words."""
+        """Return a text with the number of workgroups that have ended and started."""
         started = min(self.job["next"], self.launch.group_count)
         ended = started - len(self._parked) - len(self._stuck)
         return f"{ended} of {self.launch.group_count} workgroups have ended, {started - ended} are unfinished"
@@ -528,8 +528,8 @@ class LaunchRun:
         ]
 
     def scratch_left(self) -> Iterator[bytes]:
-        """Return the scratch of each resident wave slot, as its last wave left it: dword d of lane i is at (d *
-        wave + i) * 4.
+        """Return the scratch of each resident wave slot after its last wave: dword d of lane i is at (d * wave +
+        i) * 4.
         """
         data_bytes = self.launch.scratch_bytes * self.launch.wave
         for slot in self._slots if data_bytes else ():

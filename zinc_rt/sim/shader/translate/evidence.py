@@ -1,4 +1,4 @@
-"""Which instructions the engine executes, and what their results rest on (evidence.yaml)."""
+"""Which instructions the engine executes, and the basis of their results (evidence.yaml)."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def _rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
 
 @cache
 def evidence(mnemonic: str) -> ResultBasis:
-    """Return what the result of an instruction rests on; the mnemonic may end in _e32, _e64 or _dpp."""
+    """Return the basis of an instruction's result; the mnemonic may end in _e32, _e64 or _dpp."""
     name = base_mnemonic(mnemonic)
     return next(row for row, patterns in _rows() if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
 def basis_of(instruction: Instruction) -> ResultBasis:
-    """Return what the results of an instruction rest on; of a dual one the less certain part."""
+    """Return the basis of an instruction's results; for a dual instruction, that of the less certain half."""
     basis = evidence(instruction.row.name)
     if instruction.second is None:
         return basis
@@ -111,7 +111,7 @@ def counts(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]
 
 
 def refusals(instructions: Iterable[InstructionSupport]) -> dict[tuple[str, str], list[str]]:
-    """Return the mnemonics that are refused, by encoding and reason."""
+    """Return the rejected mnemonics, by encoding and reason."""
     table: dict[tuple[str, str], list[str]] = {}
     for instruction in instructions:
         if instruction.kind == REFUSED:

@@ -21,8 +21,8 @@ ERASED = b"\xff"  # not fetched: not an instruction
 
 @dataclass(frozen=True, slots=True)
 class FetchedCode:
-    """Fetched code. `code` spans the lowest to the highest reachable byte. `entry`: byte offset of the kernel's
-    first instruction. `pieces`: (first, end) byte offsets of fetched bytes; gaps between them are filler.
+    """Fetched code. `code` extends from the lowest to the highest reachable byte. `entry`: byte offset of the
+    kernel's first instruction. `pieces`: (first, end) byte offsets of fetched bytes; gaps between them are filler.
     """
 
     code: bytes
@@ -110,7 +110,7 @@ class _Pages:
         return bool(wanted - self.refused)
 
     def content(self, low: int, high: int) -> bytes:
-        """Return the bytes from `low` to `high`, with ERASED where nothing was fetched."""
+        """Return the bytes from `low` to `high`, with ERASED for bytes that were not fetched."""
         first, nothing = low // PAGE_BYTES, ERASED * PAGE_BYTES
         pages = [self.fetched.get(page, nothing) for page in range(first, -(-high // PAGE_BYTES))]
         return b"".join(pages)[low - first * PAGE_BYTES :][: high - low]

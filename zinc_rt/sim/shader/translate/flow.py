@@ -130,7 +130,7 @@ class BlockFlow:
             self._frame.set_state_field("sgpr_undefined", self._b.resize(bits, 32), key - VGPR_LIMIT)
 
     def _load(self, start: int, *, first: bool) -> None:
-        """Load registers at a block's start. `first`: nothing ran before, so initial values are known and not
+        """Load registers at a block's start. `first`: no code ran before, so initial values are known and not
         loaded from the state.
         """
         full = self._starts_full(start)
