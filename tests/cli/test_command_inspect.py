@@ -87,7 +87,7 @@ def test_unsupported_model_is_shown_with_the_reason(
     assert main(["--model", model, "--json", "-"]) == 0
     seen = capsys.readouterr()
     assert "blk.*.ffn_up.weight" in seen.err
-    assert "memory plan: none." in seen.err and "architecture 'qwenX' is not built" in seen.err
+    assert "memory plan: none." in seen.err and "architecture 'qwenX' is not supported" in seen.err
     status = {result["id"]: result["status"] for result in json.loads(seen.out)["results"]}
     assert status == {"file": "pass", "plan": "skip"}
 
