@@ -78,9 +78,9 @@ def test_quick_and_optimised_code_have_same_results_and_findings(
 def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waves are suspended after about 25 instructions."""
     monkeypatch.setattr(group_runner, "SLICE_FUEL", 25)
-    group_runner.runners.cache_clear()
+    group_runner._load_runners.cache_clear()
     yield
-    group_runner.runners.cache_clear()
+    group_runner._load_runners.cache_clear()
 
 
 @pytest.mark.rest
