@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from xml.etree import ElementTree as Xml
 
 from nightly_card import Card
@@ -47,6 +47,7 @@ from nightly_stages import (
 )
 
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+PAGE_SECONDS = 120.0  # for the page, and for each command of the bundle
 LOAD_SECONDS = 10.0  # between readings of the load: it is an average over a minute
 HEADS = "heads.txt"  # of the history, night by night
 EXAMPLES = """\
@@ -456,8 +457,22 @@ def page(night: Night) -> None:
     if missing_modules("perf"):
         return
     with (night.folder / "page.log").open("wb") as log:
-        line = zinc("perf", "report", night.folder, "-o", night.folder / "index.html")
-        subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+        if not run_logged(zinc("perf", "report", night.folder, "-o", night.folder / "index.html"), log):
+            print(f"nightly: no page was written: {tail(night.folder / 'page.log')}", file=sys.stderr)
+
+
+def run_logged(line: list[str], log: BinaryIO) -> bool:
+    """Run a command with its output in `log`, for at most PAGE_SECONDS of a free machine. Return whether it
+    succeeded.
+    """
+    with subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as process:
+        try:
+            return TimeLimit(PAGE_SECONDS).wait(process) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            log.write(f"\nran longer than {PAGE_SECONDS:g} s\n".encode())
+            log.flush()
+            return False
 
 
 def archive_reports(night: Night, store: Path | None) -> None:
@@ -477,8 +492,7 @@ def archive_reports(night: Night, store: Path | None) -> None:
     lines.append(zinc("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
     with (night.folder / "bundle.log").open("wb") as log:
         for line in lines:
-            result = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
-            if result.returncode:
+            if not run_logged(line, log):
                 print(f"nightly: no bundle was kept: {tail(night.folder / 'bundle.log')}", file=sys.stderr)
                 return
 

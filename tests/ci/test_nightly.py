@@ -178,6 +178,22 @@ def test_load_of_the_machine_stretches_a_stage_limit(monkeypatch: pytest.MonkeyP
     assert limit.seconds <= 0, "commands of a stage share its limit"
 
 
+def test_bundle_that_takes_too_long_does_not_end_the_night(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(CI))
+    module = importlib.import_module("nightly")
+    monkeypatch.setattr(module, "PAGE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "load_average", lambda: 0.0)
+    monkeypatch.setattr(module, "missing_modules", lambda *names: [])
+    monkeypatch.setattr(module, "zinc", lambda *words: ["sleep", "100"])
+    night = module.Night("sim", tmp_path, tmp_path)
+    module.archive_reports(night, None)
+    module.page(night)
+    errors = capsys.readouterr().err
+    assert errors.count("ran longer than") == 2 and "no bundle was kept" in errors
+
+
 @pytest.mark.rest
 def test_expectation_that_allows_what_passes_is_a_failure(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
