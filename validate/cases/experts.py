@@ -83,8 +83,10 @@ SWEEPS = (
         values=FEW,
         without=(
             (),
+            ("norm_w",),
             ("gate_inp",),
             ("hidden", "gate_scale", "up_scale", "down_scale"),
+            ("down_scale", "norm_w"),
             ("gate_inp", "hidden"),
         ),
         rooms=({}, {"tokens": 4}, {"tokens": 64}),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
-from zinc_rt.ir.graph import ABSENT, Node, OpGraph
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.rope import page_sizes
 from zinc_rt.kernels.native.task import Task
+from zinc_rt.kernels.rows.elementwise import rowwise
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -81,14 +83,17 @@ def _chunks(positions: int, window: int) -> int:
     return min(maximum, -(-window // CHUNK) + 1) if window else maximum
 
 
-def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    q, kv_k, kv_v, position, slot, page_table, *_ = node.inputs
+def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    q, kv_k, kv_v, position, slot, page_table, *gates = node.inputs
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
+    columns = int(node.attrs["heads"]) * value_dim
+    out: Buffer = Ref(node.outputs[0])
+    attended = Temp("attended", 4 * capacity["tokens"] * columns) if any(gates) else out
     yield from attention_launches(
         node,
         graph,
         capacity,
-        out=Ref(node.outputs[0]),
+        out=attended,
         heads=int(node.attrs["heads"]),
         kv_heads=int(node.attrs["kv_heads"]),
         dims=(head_dim, 0, value_dim),
@@ -97,16 +102,18 @@ def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Itera
         operands=(q, position, slot, page_table),
         window=int(node.attrs.get("window", 0)),
     )
+    if any(gates):
+        yield SYNC
+        yield rowwise(tuning, "sigmoid_mul", (attended, Ref(gates[0]), out), "tokens", columns)
 
 
 def _rejects(node: Node, graph: OpGraph) -> str | None:
-    head_dim, gate = int(node.attrs["head_dim"]), (*node.inputs[6:], ABSENT)[0]
-    if gate != ABSENT:
-        return f"{gate} gates the result, which is a node of its own here"
+    head_dim = int(node.attrs["head_dim"])
     return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, expected 1 to {WIDEST}"
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
-        Entry(op, flash_attn, tuning.orderings, rejects=_rejects) for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
+        Entry(op, partial(flash_attn, tuning), tuning.orderings, rejects=_rejects)
+        for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
     )
