@@ -63,7 +63,7 @@ SWEEPS = (
         tuple({"activation": activation} for activation in ("none", "silu", "gelu")),
         types=TYPES,
         values=FEW,
-        without=SCALES,
+        without=(*SCALES, ("norm_w",), ("gate_scale", "up_scale", "norm_w")),
         rooms=ROOMS,
         vectors=PLAIN,
     ),
