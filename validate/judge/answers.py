@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -43,6 +43,7 @@ class AnswerFault:
     nats: float = 0.0
     tokens: tuple[int, ...] = ()  # those of the answer, as far as they are known
     expected: str = ""  # of a sampled answer: the text that its seed gave before
+    right_distribution: bool = False  # of a token: the reported log-probabilities there are the reference's
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,14 @@ class AnswerJudge:
             wrong = self.first_wrong(question.prompt, known)
             if wrong is not None:
                 index, nats = wrong
-                yield fault(
+                wrong_token = fault(
                     "token",
                     f"token {index + 1} of the answer is {self._name(known[index])}; the reference prefers "
                     f"{self._name(self._preferred(question.prompt, known, index))} by {nats:.3g} nats",
                     len(question.prompt) + index,
                     nats,
                 )
+                yield replace(wrong_token, right_distribution=self._reports_right(question, answer, known, index))
                 return
             expected_text = self.oracle.text(known)
         elif not _same_text(answer.text, _until(expected_text, question.stop)):
@@ -149,6 +151,15 @@ class AnswerJudge:
             if gap > self.limits.tie_nats:
                 return index, gap
         return None
+
+    def _reports_right(
+        self, question: JudgeQuestion, answer: EngineAnswer, known: Sequence[int], index: int
+    ) -> bool:
+        """Return whether the log-probabilities reported at a token are the reference's."""
+        if not answer.tokens[index].top:
+            return False
+        row = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)[index]
+        return numeric_sample(0, row, answer.tokens[index]).kl <= self.limits.kl
 
     def _preferred(self, prompt: Sequence[int], tokens: Sequence[int], index: int) -> int:
         return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[index].argmax())

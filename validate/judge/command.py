@@ -85,18 +85,23 @@ def parser() -> argparse.ArgumentParser:
     out = parser.add_argument_group("output")
     out.add_argument("--html", metavar="F", help="write a page to attach to an issue")
     out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    out.add_argument(
+        "--share", action="store_true", help="remove addresses, folders and names from the output and its files"
+    )
     add_json(parser, tables=False)
     return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
     from contextlib import ExitStack
+    from pathlib import Path
 
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.junit import to_junit
     from zinc_rt.cli.report import Report, write_text
     from zinc_rt.host.files import check_writable
     from zinc_rt.validate.judge import report as reporting
+    from zinc_rt.validate.judge.share import ENGINE_URL, without_private_data
 
     check_writable(arguments.html, arguments.junit, report=arguments.json)
     _check(arguments)
@@ -106,6 +111,9 @@ def _body(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         url = _url(arguments, stack, arguments.wrapped or [])
         judgement = _judge(arguments, url)
+        if arguments.share:
+            url, judgement = ENGINE_URL, without_private_data(judgement)
+            report.model["path"] = Path(arguments.model).name
         report.ctx = judgement.features.ctx or 0
         report.results = reporting.results(judgement, url, arguments.key_env or "")
         report.details |= _details(judgement, url)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -12,7 +13,12 @@ import numpy as np
 
 from zinc_rt.cli.progress import stages
 from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, JudgeLimits, NumericSample, numeric_sample
-from zinc_rt.validate.judge.engine_client import EngineClient, EngineFeatures, ReportedToken
+from zinc_rt.validate.judge.engine_client import (
+    EngineClient,
+    EngineFeatures,
+    ReportedToken,
+    RequestError,
+)
 from zinc_rt.validate.judge.oracle import QUANTISED_ACTIVATIONS, Oracle, oracle
 from zinc_rt.validate.judge.questions import TOP, JudgeQuestion, QuestionMaker
 from zinc_rt.validate.judge.reproduce import Reproducer, reproducer
@@ -23,7 +29,7 @@ from zinc_rt.validate.judge.verdict import EngineDefect, findings_of, numeric_su
 
 KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
 KL_MARGIN, MEAN_MARGIN = 12.0, 4.0  # times what quantised activations cause in the reference
-USUAL_MARGIN = 100.0  # times the engine's own median divergence
+EXACT_MARGIN = 100.0  # by which the median divergence of an engine with exact activations is smaller
 CALIBRATION_TOKENS = 192
 
 
@@ -87,10 +93,10 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Eng
             )
             asked = _ask_all(client, questions, edges, forced, samples, options, judgement, stage.say)
             stage.say("comparing the answers")
-            limits = _limits(limits, answers, asked)
+            limits = _limits(limits, answers, asked, judgement.expected)
             answers = AnswerJudge(reference, limits, answers.canaries)
             faults = list(_faults(answers, asked))
-            faults += seed_faults(asked)
+            faults += seed_faults(asked, partial(_answer_of_seed, client))
             faults += _tokenizer_faults(client, reference, questions)
             distribution = distribution_fault(
                 reference, [item for item in asked if item.question.id.startswith("sample/")]
@@ -162,9 +168,11 @@ def _faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> Iterator[An
             yield from answers.faults(item.question, item.answer, item.schedule)
 
 
-def _limits(limits: JudgeLimits, judge: AnswerJudge, asked: Sequence[AskedQuestion]) -> JudgeLimits:
-    """Return stricter limits for an engine whose usual divergence is much smaller than what its weights' type
-    explains: then a single larger one has another cause.
+def _limits(
+    limits: JudgeLimits, judge: AnswerJudge, asked: Sequence[AskedQuestion], expected: Mapping[str, float]
+) -> JudgeLimits:
+    """Return stricter limits for an engine that does not quantise activations: its usual divergence is much
+    smaller than theirs, so a single divergence of their size has another cause.
     """
     judge.limits = replace(limits, kl=float("inf"))
     for item in asked:
@@ -173,7 +181,16 @@ def _limits(limits: JudgeLimits, judge: AnswerJudge, asked: Sequence[AskedQuesti
     if not judge.numerics:
         return limits
     usual = median(sample.kl for sample in judge.numerics)
-    return replace(limits, kl=min(limits.kl, max(KL_FLOOR, USUAL_MARGIN * usual)))
+    is_exact = EXACT_MARGIN * usual < expected.get("mean", 0.0)
+    return replace(limits, kl=KL_FLOOR) if is_exact else limits
+
+
+def _answer_of_seed(client: EngineClient, question: JudgeQuestion, seed: int) -> str:
+    """Return the text of a sampled question with another seed, asked alone; "" if it is refused."""
+    try:
+        return client.complete({**question.body, "seed": seed}).text
+    except RequestError:
+        return ""
 
 
 def _tokenizer_faults(

@@ -18,6 +18,8 @@ Kind = Literal["tokens", "text", "chat", "stop", "stream", "forced", "sampled", 
 ANSWER_TOKENS = 8
 SAMPLED_TOKENS = 8
 TOP_P = 0.5
+SINGLE_TOKENS = 6
+SHORT_LENGTHS = (2, 3, 5, 8, 12, 20, 28, 40)
 CHANGED_AT = (17, 8, 33, 20, 65)  # tokens before the changed word: in the first, second, … page of a cache
 EDGES = (16, 32, 64, 128, 256, 512, 1024, 2048)  # pages, chunks and batches of common engines
 
@@ -88,10 +90,22 @@ class QuestionMaker:
         positions = sorted({n for n in (*near, *spread) if 1 <= n <= last})
         while len(positions) > count:
             positions.pop(random.Random(len(positions)).randrange(len(positions)))
-        return [
+        questions = [
             JudgeQuestion(f"forced/{n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n])
             for n in positions
         ]
+        if self.features.token_prompts:  # positions have no effect on the answer to one token
+            singles = sorted(set(text) - {self.oracle.tokenizer.bos_id})[:SINGLE_TOKENS]
+            questions += [
+                JudgeQuestion(f"forced/token {n}", "forced", self._body((n,), 1, logprobs=TOP), (n,))
+                for n in singles
+            ]
+            questions += [
+                JudgeQuestion(f"forced/first {n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n])
+                for n in SHORT_LENGTHS
+                if n < last and n not in positions
+            ]
+        return questions
 
     def samples(self, count: int) -> list[JudgeQuestion]:
         """Return sampled questions for one token each, of a few prompts, every one with its own seed."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from zinc_rt.validate.judge.answers import AnswerFault
 from zinc_rt.validate.judge.engine_client import EngineAnswer
 from zinc_rt.validate.judge.oracle import Oracle
+from zinc_rt.validate.judge.questions import JudgeQuestion
 from zinc_rt.validate.judge.schedule import AskedQuestion
 
 LEAST_SAMPLES = 100
 SIGNIFICANCE = 1e-6  # of the distribution test: one false alarm in a million healthy engines
+ASKED_AGAIN = 8  # changed answers that are compared with those of the seeds of requests near them
 RARELY = 0.2  # share of sampled answers that arithmetic may change when other requests join the batch
 
 
@@ -56,11 +58,14 @@ def kolmogorov(value: float) -> float:
     return min(1.0, max(0.0, 2 * sum(terms)))
 
 
-def seed_faults(asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
+def seed_faults(
+    asked: Sequence[AskedQuestion], answer_of: Callable[[JudgeQuestion, int], str]
+) -> Iterator[AnswerFault]:
     """Yield a fault for each sampled answer that belongs to another seed, and for each changed answer if there are
     many.
 
-    The first answer to each question, asked alone, is the one that its seed must reproduce.
+    The first answer to each question, asked alone, is the one that its seed must reproduce. `answer_of` asks a
+    question with another seed: a changed answer may belong to the seed of a nearby request.
     """
     alone: dict[str, str] = {}
     prompts: dict[tuple[int, ...], dict[str, str]] = {}
@@ -77,7 +82,16 @@ def seed_faults(asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
     changed = [
         item for item in repeated if item.answer is not None and item.answer.text != alone[item.question.id]
     ]
+    bodies = {item.question.id: item.question.body for item in asked}
     swapped = [(item, owner) for item in changed if (owner := _owner(item, prompts, alone))]
+    for item in changed[:ASKED_AGAIN] if not swapped else ():
+        assert item.answer is not None
+        for name in item.before:
+            seed = bodies.get(name, {}).get("seed")
+            own = item.question.body["seed"]
+            if seed not in (None, own) and answer_of(item.question, seed) == item.answer.text:
+                swapped.append((item, name))
+                break
     for item, owner in swapped:
         yield _fault(item, f"with seed {item.question.body['seed']} the answer is that of {owner}'s seed", alone)
     if not swapped and len(changed) > RARELY * len(repeated):

@@ -15,17 +15,20 @@ from statistics import fmean, median
 
 import numpy as np
 
-from zinc_rt.validate.judge.answers import AnswerFault, NumericSample
+from zinc_rt.validate.judge.answers import AnswerFault, NumericSample, numeric_sample
 from zinc_rt.validate.judge.oracle import Oracle
 from zinc_rt.validate.judge.questions import ANSWER_TOKENS, EDGES, JudgeQuestion
 from zinc_rt.validate.judge.schedule import AskedQuestion
 
 EXPLAINED = 40  # faults of each kind of question that are compared with known mistakes
 SAME_TOKENS = 4  # that make two answers the same one
+EXPLAINS_BETTER = 4.0  # how many times closer a mistake's distribution must be than the right one's
 LEAST_SHARE = 0.2  # of the wrong answers that a mistake must explain to be the cause
 SAME_BEGINNING = "the prompt begins with the same tokens"
 LEAKED_SHARE = 0.25  # of unrelated requests' answers among other requests' answers
 PAGES = (16, 32, 64, 128, 256, 512)
+LEAST_FIRST = 4  # positions of each group from which groups are compared
+SMALL_MEAN = 2e-5  # nats: the divergence of engines that compute in f32 is smaller
 GROWTH = 10.0  # of the divergence from early to late positions that makes it a matter of position
 CLASSES = {
     "refused": "requests that the engine refuses or does not finish",
@@ -84,8 +87,13 @@ class Explainer:
     def explain(self, fault: AnswerFault) -> tuple[str, str] | None:
         """Return the class and the description of the mistake that explains this answer, or None."""
         for kind, sentence, prompt in self._mistakes(fault.question):
-            if self._is_answer_to(fault, prompt):
+            if not 0 < len(prompt) < self.oracle.ctx - ANSWER_TOKENS:
+                continue
+            is_same = fault.kind == "logprob" or self._is_answer_to(fault, prompt)
+            if is_same and self._has_distribution(fault, prompt):
                 return kind, sentence
+        if fault.kind == "logprob":
+            return None
         owner = self._other_request(fault)
         if owner is None:
             return None
@@ -108,8 +116,6 @@ class Explainer:
         return max(same, key=lambda q: _common(q.prompt, own.prompt), default=None)
 
     def _is_answer_to(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
-        if not 0 < len(prompt) < self.oracle.ctx - ANSWER_TOKENS:
-            return False
         answer = self.oracle.greedy(prompt, ANSWER_TOKENS)
         if answer[:SAME_TOKENS] == fault.question.expected[:SAME_TOKENS]:
             return False  # it would not show
@@ -117,6 +123,21 @@ class Explainer:
             return fault.tokens[:SAME_TOKENS] == answer[:SAME_TOKENS]
         text = "" if fault.answer is None else fault.answer.text.strip()
         return len(text) >= 8 and text == self.oracle.text(answer).strip()
+
+    def _has_distribution(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
+        """Return whether the log-probabilities reported at the fault are those after `prompt` rather than those
+        after the right one. True for a wrong token without them.
+        """
+        own, answer = fault.question.prompt, fault.answer
+        index = 0 if fault.position is None else fault.position - len(own)
+        if answer is None or not fault.tokens or not answer.tokens[index].top:
+            return fault.kind == "token"
+        before, reported = fault.tokens[:index], answer.tokens[index]
+        right, mistaken = (
+            numeric_sample(0, self.oracle.rows((*ids, *before), len(ids) + index - 1)[0], reported).kl
+            for ids in (own, prompt)
+        )
+        return mistaken < right / EXPLAINS_BETTER
 
     def _mistakes(self, question: JudgeQuestion) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         prompt, tokenizer = question.prompt, self.oracle.tokenizer
@@ -175,6 +196,8 @@ def findings_of(
         direct.append(EngineDefect("sampler", distribution))
     order = list(CLASSES)
     direct.sort(key=lambda item: order.index(item.kind))
+    if direct and direct[0].kind == "sampler" and numerics and median(n.kl for n in numerics) > mean_limit:
+        direct = [*mean_numerics(numerics, mean_limit), *direct]  # wrong probabilities explain wrong samples
     others = [item for item in explained if item not in causes]
     findings = [*causes, *direct]
     if unexplained:
@@ -184,7 +207,7 @@ def findings_of(
             findings[0].faults += location.faults
         else:
             findings.append(location)
-    return _merged([*findings, *others]) or _mean_numerics(numerics, mean_limit)
+    return _merged([*findings, *others]) or mean_numerics(numerics, mean_limit)
 
 
 def _explained(
@@ -192,13 +215,13 @@ def _explained(
 ) -> tuple[list[EngineDefect], list[AnswerFault]]:
     """Return one finding for each class of known mistakes, and the remaining wrong answers and distributions."""
     sentences: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
-    left, tried = [], Counter[str]()
+    left, tried = [], Counter[tuple[str, str]]()
     for fault in faults:
         if fault.kind not in ("token", "logprob"):
             continue
         mistake = None
-        if fault.kind == "token" and tried[fault.question.kind] < EXPLAINED:
-            tried[fault.question.kind] += 1
+        if tried[fault.kind, fault.question.kind] < EXPLAINED:
+            tried[fault.kind, fault.question.kind] += 1
             mistake = explainer.explain(fault)
         if mistake is None:
             left.append(fault)
@@ -295,8 +318,10 @@ def _class_by_place(
         return "streaming", "only streamed answers are wrong"
     if (edge := _first_wrong_length(greedy, wrong)) is not None:
         return "position", f"only prompts of {edge} or more tokens are answered wrongly"
-    if (growth := _growth(numerics)) is not None:
-        return "position", f"late positions differ {growth:.0f} times as much as early ones"
+    if sum(fault.right_distribution for fault in faults) > len(faults) // 2:
+        return "nondeterminism", "greedy tokens are sampled: the reported distribution is right, the token is not"
+    if by_position := _by_position(numerics):
+        return "position", by_position
     if all(fault.schedule == "crowd" for fault in faults):
         return "KV reuse", "answers are right alone and wrong beside other requests"
     right_too = {item.question.id for item in greedy if id(item.answer) not in wrong}
@@ -335,21 +360,44 @@ def _growth(numerics: Sequence[NumericSample]) -> float | None:
     return late / early if late / early > GROWTH and late > 1e-3 else None
 
 
-def _mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[EngineDefect]:
+def _by_position(numerics: Sequence[NumericSample]) -> str:
+    """Return how the divergence of a wrong engine depends on positions, "" if it does not."""
+    if (growth := _growth(numerics)) is not None:
+        return f"late positions differ {growth:.0f} times as much as early ones"
+    return _rise(numerics, range(2, 17), range(64, 1 << 31), least=2.0)
+
+
+def _rise(numerics: Sequence[NumericSample], early: range, late: range, *, least: float) -> str:
+    """Return a sentence if prompts of one token are right and late positions differ `least` times as much as
+    early ones: positions have no effect on the answer to one token. Otherwise return "".
+    """
+    first = [item.kl for item in numerics if item.position == 1]
+    low = [item.kl for item in numerics if item.position in early]
+    high = [item.kl for item in numerics if item.position in late]
+    if min(len(first), len(low), len(high)) < LEAST_FIRST:
+        return ""
+    if median(high) < GROWTH * (max(first) + 1e-9) or median(high) < least * (median(low) + 1e-9):
+        return ""
+    return "prompts of one token are right, and the divergence rises with the position: RoPE"
+
+
+def mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[EngineDefect]:
+    """Return a finding if the mean divergence is above its limit, or if it has the pattern of wrong RoPE."""
     if not numerics:
         return []
     mean = fmean(numeric.kl for numeric in numerics)
-    if mean <= mean_limit:
-        return []
     worst = max(numerics, key=lambda numeric: numeric.kl)
-    growth = _growth(numerics)
-    summary = f"mean KL divergence {mean:.3g} nats over {len(numerics)} positions, limit {mean_limit:.3g}"
     evidence = [f"worst at position {worst.position}: {worst.kl:.3g} nats"]
-    if growth is not None:
-        return [
-            EngineDefect("position", summary, [*evidence, f"late positions differ {growth:.0f} times as much"])
-        ]
-    return [EngineDefect("numerics", summary, evidence)]
+    summary = f"mean KL divergence {mean:.3g} nats over {len(numerics)} positions, limit {mean_limit:.3g}"
+    if mean > mean_limit:
+        by_position = _by_position(numerics)
+        kind, more = ("position", [by_position]) if by_position else ("numerics", [])
+        return [EngineDefect(kind, summary, [*evidence, *more])]
+    # The margin of short prompts covers engines that compute few and many tokens with different kernels.
+    rise = _rise(numerics, range(17, 65), range(128, 1 << 31), least=3.0)
+    if rise and mean > SMALL_MEAN:
+        return [EngineDefect("position", rise, [*evidence, summary])]
+    return []
 
 
 def numeric_summary(numerics: Sequence[NumericSample]) -> dict[str, float]:

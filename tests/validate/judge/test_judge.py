@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -17,14 +18,16 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "serve"))
 from embedded_server import Serving, config, running
 from lying_proxy import LIES, Lie, lying_proxy
+from patched_models import PATCHES
 
 from zinc_rt.engine.opening import model_file
 from zinc_rt.serve.config.settings import DeviceSettings, ModelSettings
-from zinc_rt.validate.judge.answers import numeric_sample, temperature_of
+from zinc_rt.validate.judge.answers import NumericSample, numeric_sample, temperature_of
 from zinc_rt.validate.judge.command import main
 from zinc_rt.validate.judge.engine_client import EngineClient, ReportedToken
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge
 from zinc_rt.validate.judge.sampler_check import kolmogorov
+from zinc_rt.validate.judge.verdict import mean_numerics
 
 MODEL = "qwen3-q"
 FEW = JudgeOptions(answers=8, distinct=20, positions=8, samples=0, ctx=160, threads=1)
@@ -86,6 +89,22 @@ def test_every_lie_is_found(engine: Serving, name: str) -> None:
     _assert_found(engine, NAMED[name])
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("name", sorted(PATCHES))
+def test_every_patched_model_is_found(name: str, tmp_path: Path) -> None:
+    kind, patch = PATCHES[name]
+    patched = tmp_path / "patched.gguf"
+    patch(model_file(MODEL), patched)
+    models = (ModelSettings(MODEL, str(patched), ctx=256, slots=8),)
+    with contextmanager(running)(
+        config(models=models, device=DeviceSettings("t_cpu_native", threads=1))
+    ) as engine:
+        judgement = judged(engine.url, replace(FEW, ctx=256, positions=24))
+    assert judgement.findings[0].kind == kind, [finding.summary for finding in judgement.findings]
+    reproducer = judgement.reproducers[0]
+    assert reproducer is None or reproducer.attempts == 1
+
+
 def test_divergence_of_reported_tokens_equals_its_definition() -> None:
     row = np.log([0.5, 0.25, 0.125, 0.125])
     reported = ReportedToken(0, "a", math.log(0.6), {0: math.log(0.6), 1: math.log(0.2)})
@@ -94,6 +113,21 @@ def test_divergence_of_reported_tokens_equals_its_definition() -> None:
     sample = numeric_sample(7, row, reported)
     assert sample.kl == pytest.approx(expected, abs=1e-12)
     assert sample.error == pytest.approx(math.log(0.25 / 0.2))
+
+
+def _samples(early: float, late: float) -> list[NumericSample]:
+    """Return exact answers to one token, and divergences of longer prompts in nats."""
+    positions = [(1, 0.0)] * 6 + [(n, early) for n in range(2, 65)] + [(n, late) for n in range(128, 190)]
+    return [NumericSample(position, kl, kl) for position, kl in positions]
+
+
+def test_small_divergence_that_rises_with_the_position_is_a_finding() -> None:
+    (finding,) = mean_numerics(_samples(1e-4, 1e-3), 2e-3)
+    assert finding.kind == "position"
+    assert "RoPE" in finding.summary
+    assert mean_numerics(_samples(1e-3, 1e-3), 2e-3) == []  # as quantised activations cause it
+    assert mean_numerics(_samples(1e-7, 1e-6), 2e-3) == []  # as f32 causes it
+    assert [item.kind for item in mean_numerics(_samples(5e-3, 4e-3), 2e-3)] == ["numerics"]
 
 
 def test_temperature_is_recovered_from_log_probabilities() -> None:
@@ -142,7 +176,7 @@ def test_command_writes_the_page_and_the_report(
     few = ["--answers", "8", "--ctx", "256", "--budget", "1"]
     with lying_proxy(engine.url, NAMED["stop string leaks"], "always") as (url, _):
         words = [url, "--model", str(model_file(MODEL)), "--html", str(page), "--json", str(report), *few]
-        assert main(words) == 1
+        assert main([*words, "--share"]) == 1
     out = capsys.readouterr().out
     assert "FAIL      stop strings" in out
     assert "crowd: 2 rounds, fewer than planned" in out
@@ -151,3 +185,6 @@ def test_command_writes_the_page_and_the_report(
     assert failed[0]["repro"].startswith("curl -s ")
     assert failed[0]["first_bad"]["attempts"] > 0
     assert "stop strings" in page.read_text()
+    for text in (out, page.read_text(), report.read_text()):
+        assert url not in text
+        assert str(model_file(MODEL).parent) not in text
