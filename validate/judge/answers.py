@@ -24,6 +24,7 @@ FaultKind = Literal[
     "canary",
 ]  # fmt: skip
 NUCLEUS_SLACK = 0.02  # probability by which arithmetic may move the edge of a nucleus
+REPORTED_TIES = 4.0  # times the limit of a near-tie, if the engine reports its distribution and it is right
 CONTROL = re.compile(r"<\|?[a-z_0-9]+\|?>")
 LEAST_SCALED = 4  # reported alternatives from which a temperature can be estimated
 
@@ -107,7 +108,7 @@ class AnswerJudge:
             return
         expected_text = self.oracle.text(question.expected)
         if known:
-            wrong = self.first_wrong(question.prompt, known)
+            wrong = self.first_wrong(question.prompt, known, answer.tokens)
             if wrong is not None:
                 index, nats = wrong
                 wrong_token = fault(
@@ -143,12 +144,23 @@ class AnswerJudge:
         elif question.stop in expected_text and answer.finish_reason not in ("stop", ""):
             yield fault("stop", f"finish_reason {answer.finish_reason} although {question.stop!r} was generated")
 
-    def first_wrong(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[int, float] | None:
-        """Return the first token that the reference rejects and by how many nats, or None."""
+    def first_wrong(
+        self, prompt: Sequence[int], tokens: Sequence[int], reported: Sequence[ReportedToken] = ()
+    ) -> tuple[int, float] | None:
+        """Return the first token that the reference rejects and by how many nats, or None. A token that is the
+        most likely one of a right reported distribution is not rejected: that is a matter of numerics.
+        """
         rows = self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)
         for index, token in enumerate(tokens):
             gap = float(rows[index].max() - rows[index, token])
             if gap > self.limits.tie_nats:
+                top = reported[index].top if index < len(reported) else {}
+                is_own_choice = bool(top) and top.get(token) == max(top.values())
+                is_close = gap <= REPORTED_TIES * self.limits.tie_nats
+                if is_own_choice and is_close:
+                    sample = numeric_sample(0, rows[index], reported[index])
+                    if sample.kl <= self.limits.kl:
+                        continue
                 return index, gap
         return None
 
@@ -183,9 +195,10 @@ class AnswerJudge:
         if not known or len(known) != len(tokens):
             return
         rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
+        slack = max(NUCLEUS_SLACK, math.sqrt(self.limits.kl / 2))  # Pinsker's bound for a shift of probability
         for index, token in enumerate(known):
             above = float(np.exp(rows[index][rows[index] > rows[index, token]]).sum())
-            if above > TOP_P + NUCLEUS_SLACK:
+            if above > TOP_P + slack:
                 yield (
                     f"{self._name(token)} was sampled with top_p {TOP_P}, but the tokens more likely than it have "
                     f"{above:.0%} together",

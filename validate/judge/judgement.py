@@ -28,7 +28,9 @@ from zinc_rt.validate.judge.texts import DIFFICULT
 from zinc_rt.validate.judge.verdict import EngineDefect, findings_of, numeric_summary
 
 KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
-KL_MARGIN, MEAN_MARGIN = 12.0, 4.0  # times what quantised activations cause in the reference
+# Times what quantised activations cause in the reference. llama-server b10434 with SmolLM2-135M Q4_1 on a CPU, its
+# KV cache in f16, has 10.5 and 4.2 times as much.
+KL_MARGIN, MEAN_MARGIN = 30.0, 12.0
 EXACT_MARGIN = 100.0  # by which the median divergence of an engine with exact activations is smaller
 CALIBRATION_TOKENS = 192
 

@@ -196,7 +196,7 @@ def findings_of(
         direct.append(EngineDefect("sampler", distribution))
     order = list(CLASSES)
     direct.sort(key=lambda item: order.index(item.kind))
-    if direct and direct[0].kind == "sampler" and numerics and median(n.kl for n in numerics) > mean_limit:
+    if direct and direct[0].kind == "sampler":
         direct = [*mean_numerics(numerics, mean_limit), *direct]  # wrong probabilities explain wrong samples
     others = [item for item in explained if item not in causes]
     findings = [*causes, *direct]
